@@ -15,9 +15,8 @@ from idiolect.data.federation import Federation
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.trained import Trained
 from idiolect.experiments.units import unit
-from idiolect.metrics.intervals import within
 from idiolect.metrics.jackknife import blocks_of, pseudo_values
-from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
+from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals, within
 from idiolect.metrics.resampled import one_split, with_folds
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.shrinkage import moderated

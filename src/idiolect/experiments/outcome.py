@@ -22,7 +22,7 @@ from idiolect.experiments.gains import Judged
 from idiolect.experiments.spec import Spec
 from idiolect.experiments.trained import Trained, overall_mean
 from idiolect.experiments.units import in_table_units
-from idiolect.metrics import personalization, routing
+from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
 from idiolect.metrics.verdicts import VERDICTS
@@ -279,9 +279,9 @@ def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> r
     return record.NewClients(means["personal"], means["shared"], adapted)
 
 
-def mean_personalization(found: list[personalization.Personalization | None]) -> record.Personalization | None:
+def mean_personalization(found: list[record.Personalization | None]) -> record.Personalization | None:
     """The mean over seeds, entry by entry."""
-    known = [one.to_dict() for one in found if one is not None]
+    known = [to_json(one) for one in found if one is not None]
     return from_json(record.Personalization, _mean_tree(known), "personalization") if known else None
 
 

@@ -17,8 +17,7 @@ from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.trained import over_clients
-from idiolect.metrics.intervals import within
-from idiolect.metrics.paired import Estimates, Intervals, student_intervals
+from idiolect.metrics.paired import Estimates, Intervals, student_intervals, within
 from idiolect.metrics.resampled import gain_estimates, score_estimates
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise

@@ -70,6 +70,7 @@ class DeployedRun(Run):
 
 def _run_of(trial: Trial, prepared: Prepared) -> DeployedRun:
     job, standing = trial.job, trial.standing
+    # a plan says what was trained, for tables and summary; nothing runs, so the cheapest executor will do
     training = dataclasses.replace(job.training, executor="looped", chunk=0, block=1)
     plan = make_plan([trial.built.algorithm], prepared.federation, training, [trial.seed], job.scores, Options())
     recorder = Recorder(
@@ -152,6 +153,7 @@ def _write_shared(folder: RunFolder, trained: list[Trained]) -> None:
 
 def _judged(entry: Trained, trained: list[Trained], chosen: dict[str, bool | None], clients: int) -> Judged:
     """Gains by the scores alone: intervals and verdicts need a site's rows."""
+    # a bootstrap over test rows would need them
     unknown = Intervals(*(np.full(clients, np.nan) for _ in Intervals._fields))
     references = find_references(entry, trained, chosen)
     alone, one = (None if found is None else Against(found, unknown) for found in references)
