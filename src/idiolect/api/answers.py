@@ -196,6 +196,7 @@ class Answer(Trial):
         import pyarrow as pa
 
         table = pa.Table.from_pylist([to_json(row.as_dict()) for row in self._table.rows])
+        # a column that no method has a number for, such as those of routing, says nothing
         known = [name for name in table.column_names if table[name].null_count < table.num_rows]
         return to_frame(table.select(known))
 

@@ -129,6 +129,7 @@ def _sorted_out(method: str, given: Mapping[str, Given | Values]) -> tuple[Optio
 
     names = Options.__annotations__
     options = {name: value for name, value in given.items() if name in names}
+    # no option has the name of any method's setting, which a test holds: a name says by itself what it is
     settings = {name: plain(value) for name, value in given.items() if name not in names}
     objective = settings.get("objective")
     known = setting_names(method, objective if isinstance(objective, str) else None)
@@ -178,6 +179,7 @@ def _contest(options: Options, **given: str | int | None) -> Contest:
         check_number("step_sizes", size, float)
     names = {field.name for field in dataclasses.fields(Contest)}
     asked: dict[str, Any] = {name: value for name, value in options.items() if name in names}
+    # as texts, which the command takes: `repr` of a float is read back to the same bits
     if asked.get("step_sizes") is not None:
         asked["step_sizes"] = ",".join(repr(float(size)) for size in asked["step_sizes"])
     return Contest(**asked, **given)  # type: ignore[arg-type]

@@ -66,6 +66,7 @@ def predict(
                 "out."
             )
     enable_cache(printing.say)
+    # a date goes into JSON and Parquet as one, into text as it was written
     as_json = printing.as_format is Format.json
     as_csv = not as_json if out is None else out.suffix == ".csv"
     options: dict[str, Any] = {"model": model.value, "strict": strict, "as_written": as_csv, "trust": trust or ()}

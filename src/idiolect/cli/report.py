@@ -53,6 +53,7 @@ def report(
         return
     if out is not None:
         raise RequestError("--out is for the page of several runs; the page of one lies in its folder: leave it out.")
+    # without a manifest a damaged file shows as any error at all: then the folder is at fault, not the program
     with blame_folder(run[0]):
         if figures is not None:
             _draw_for_paper(run[0], figures, width or "column", printing)

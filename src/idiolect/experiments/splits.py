@@ -47,16 +47,6 @@ def asked_splits(path: Path) -> int | None:
     return None if request is None else request.get("splits")
 
 
-def refuse_splits(path: Path) -> None:
-    """RequestError where the folder holds repeated splits, and one run is about to use it."""
-    number = asked_splits(path)
-    if number is not None and not RunFolder(path).done:
-        raise RequestError(
-            f"The folder {path} was started with --splits {number}; go on with `idiolect run {path} --resume`, or "
-            "choose another --out."
-        )
-
-
 def check_splits(spec: Spec, splits: int) -> None:
     """RequestError where the rows of this spec cannot be split so often."""
     if not 1 <= splits <= MOST:
