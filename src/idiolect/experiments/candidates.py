@@ -36,7 +36,8 @@ def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
         "defaults": local_work(asked.model, asked.batch_size, asked.epochs),
         "methods": method_tables(names, asked.model),
         "tuning": _tuning(asked),
-        "collaboration": collaboration_table(names),
+        # who is alike is learnt from models, where a method asks
+        "collaboration": {"source": "models"} if set(NEIGHBOURS) & set(names) else {},
         "evaluation": {"unfit": "refuse" if named else "leave_out"},
     }
     if asked.model == "linear":
@@ -135,8 +136,3 @@ def method_tables(names: Sequence[str], model: str) -> dict[str, dict[str, Any]]
         suited["fedper"] = {"personal_part": "bias"}  # all but the intercept, which each client has for itself
         suited["ditto"] = {"bias_penalty": 0.1}  # as in mixed models, intercepts may vary more than coefficients
     return {name: dict(suited.get(name, {})) for name in names}
-
-
-def collaboration_table(names: Sequence[str]) -> dict[str, Any]:
-    """[collaboration] of a spec: who is alike is learnt from models, where a method asks."""
-    return {"source": "models"} if any(name in NEIGHBOURS for name in names) else {}

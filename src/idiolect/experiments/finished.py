@@ -26,9 +26,9 @@ from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.run_folder import safe_name
 from idiolect.experiments.spec import Resolved, Spec, Table, from_table
 from idiolect.record.codec import MisfitError, decode, to_json
-from idiolect.record.divergence import Divergence
 from idiolect.record.manifest import COPY_AGAIN, check_files
 from idiolect.record.reading import read_summary
+from idiolect.record.schema import MethodSummary
 
 KEEP_ALL = "train again with --set \"output.models = 'all'\""
 OTHERS = {  # files that tell folders apart which have no models to predict with
@@ -43,7 +43,7 @@ class Finished:
 
     folder: Path
     spec: Spec
-    lost: dict[str, Divergence]  # methods that diverged; a dial has none
+    methods: tuple[MethodSummary, ...]  # none for a dial
     announced: str | None
 
 
@@ -70,10 +70,9 @@ def open_finished(folder: Path) -> Finished:
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} cannot be read ({error}); {COPY_AGAIN}.") from None
     if not (folder / "summary.json").is_file():
-        return Finished(folder, spec, {}, None)
+        return Finished(folder, spec, (), None)
     summary = read_summary(folder)
-    lost = {line.method: line.diverged for line in summary.methods if line.diverged}
-    return Finished(folder, spec, lost, getattr(summary.announced, "method", None))
+    return Finished(folder, spec, summary.methods, None if summary.announced is None else summary.announced.method)
 
 
 def _without_old_choices(table: Table) -> Table:
@@ -88,7 +87,8 @@ def _without_old_choices(table: Table) -> Table:
 
 def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
     """The label of the method that answers, and why it is this one."""
-    labels, lost = [entry.label for entry in run.spec.methods], run.lost
+    labels = [entry.label for entry in run.spec.methods]
+    lost = {line.method: line.diverged for line in run.methods if line.diverged}
     able = ", ".join(label for label in labels if label not in lost)
     chosen, reason = _named_or_announced(run, labels, method)
     if not able:
@@ -191,9 +191,9 @@ def read_clients(folder: Path) -> tuple[str, ...]:
         raise RequestError(f"{path} cannot be read ({error.strerror}); {COPY_AGAIN}.") from None
     except ValueError as error:
         raise RequestError(f"{path} is damaged ({error}); {COPY_AGAIN}.") from None
-    if not isinstance(names, list) or len(set(map(str, names))) != len(names):
+    if not isinstance(names, list) or len({str(name) for name in names}) != len(names):
         raise RequestError(f"{path} must be a list of different names; {COPY_AGAIN}.")
-    return tuple(map(str, names))
+    return tuple(str(name) for name in names)
 
 
 def load_model(path: str | Path) -> dict[str, Any]:
