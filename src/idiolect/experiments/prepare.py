@@ -193,8 +193,7 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         except RequestError as error:
             # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
             # are passed over
-            wrong = any(str(error).startswith(f"methods.{method.label}.{name} must") for name in method.settings)
-            if spec.evaluation.unfit == "refuse" or wrong:
+            if spec.evaluation.unfit == "refuse" or _is_given(method, str(error)):
                 raise
             reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
     if not ready:
@@ -202,6 +201,11 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
     return dataclasses.replace(prepared, built=tuple(ready), left_out=left_out)
+
+
+def _is_given(method: MethodSpec, sentence: str) -> bool:
+    """Whether the sentence is about a setting that the request gave: that is wrong, not unfit."""
+    return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
 
 
 def choose_by_of(spec: Spec, federation: Federation) -> str:
