@@ -24,8 +24,10 @@ NAMES = (
     "advice-coverage",
     "gpu",
     "networks-gpu",
+    "rounds-gpu",
     "answers",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -33,5 +35,6 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
 )

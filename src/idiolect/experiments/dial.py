@@ -130,7 +130,7 @@ def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell
     """
     federation = prepared.federation
     doubts = list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
-    absence = dict.fromkeys(text for text in prepared.absence if text)
+    absence = dict.fromkeys(ready.absence for ready in prepared.built if ready.absence)
     warnings = [*federation.warnings, *([] if to_the_end else doubts), *absence]
     notes = [*federation.describe(), *federation.notes, *remarks]
     for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):

@@ -211,8 +211,9 @@ class _Training:
         known = spec.resolved.get(labels[0])
         if known is not None:
             devices = known.devices if training.devices == "auto" else training.devices
-            used = {"executor": known.executor, "chunk": known.chunk, "block": known.block, "devices": devices}
-            training = dataclasses.replace(training, **used)
+            training = dataclasses.replace(
+                training, executor=known.executor, chunk=known.chunk, block=known.block, devices=devices
+            )
         # method by method, all seeds of one side by side: runs are cut apart in this order below
         lanes, seeds = [one.built for one in methods for _ in spec.seeds], list(spec.seeds) * len(methods)
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
@@ -272,13 +273,13 @@ class _Training:
                 self.folder.write_model(f"{name}/personal", run.personal_models(run.selected))
         if self.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        return Trained(built.method, runs, built.notes, one.choice, built.protected)
+        return Trained(built.method, runs, built.notes, one.choice, built.protected, built.spending)
 
     def _measure(self, methods: list[Built]) -> Measure | None:
         """Every method against the optimum of its own objective; None where no optimum is known."""
         own: list[Callable[[Standing], dict[str, float]] | None] = []
         for built in methods:
-            objective, label = built.algorithm.objective, built.method.label
+            objective, label = built.algorithm.objective.unprotected, built.method.label
             if isinstance(built.algorithm, PredictsWithMore):  # what it predicts with is no point of its objective
                 own.append(None)
                 continue

@@ -22,6 +22,7 @@ from idiolect.experiments.folds import fold
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Point
 from idiolect.experiments.spec import MethodSpec
+from idiolect.experiments.trained import over_clients
 from idiolect.metrics.scores import SCORES
 from idiolect.theory.constants import Constants
 
@@ -91,7 +92,7 @@ class Lane:
         sign, rounds = 1 if SCORES[self.choose_by].higher_is_better else -1, self.rounds
         for number in rounds:
             if number not in self.means:
-                self.means[number] = sign * _mean(self.clients(number, self.choose_by))
+                self.means[number] = sign * float(over_clients(self.clients(number, self.choose_by)).mean())
         return [self.means[number] for number in rounds]
 
     @property
@@ -112,21 +113,14 @@ class Lane:
     def best_without(self, fold: int) -> int:
         """The best round by the other folds, of which there must be one at least."""
         sign = 1 if SCORES[self.choose_by].higher_is_better else -1
-        scores = [sign * _mean(np.delete(self.clients(number, self.choose_by), fold, axis=0)) for number in self.rounds]
+        others = [np.delete(self.clients(number, self.choose_by), fold, axis=0) for number in self.rounds]
+        scores = [sign * float(over_clients(own).mean()) for own in others]
         return self.rounds[int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))]
 
     @property
     def converged(self) -> bool:
         """Whether the last third of the rounds brought no progress."""
         return has_converged(self.rounds, self.course)
-
-
-def _mean(values: np.ndarray) -> float:
-    """Over clients that have the score, then over folds."""
-    known = ~np.isnan(values)
-    if not known.any(axis=1).all():
-        return float("nan")
-    return float((np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)).mean())
 
 
 def cross_fit(lanes: Sequence[Lane]) -> np.ndarray:

@@ -79,4 +79,4 @@ class Model(abc.ABC):
 @functools.lru_cache(maxsize=256)
 def _keeps_statistics(model: Model) -> bool:
     # the names of the parameters say it, for which no parameter need be made
-    return has_running(jax.eval_shape(model.init, jax.random.key(0)))
+    return has_running(jax.eval_shape(lambda: model.init(jax.random.key(0))))

@@ -90,7 +90,7 @@ def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str])
 def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> jax.ShapeDtypeStruct:
     """The shape of the model's answer to one row."""
     # by shapes alone: nothing is computed, however large the model
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0)))
     try:
         return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *inputs), kind))
     except RequestError:

@@ -105,6 +105,7 @@ class Coordinator:
             self.root = keys.root_key(job.seed)
             self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
             self.forms: Forms = forms_of(job.algorithm, job.shapes)
+            # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
         self.unsound: set[str] = set()  # sites whose numbers were not finite in the round that is asked
@@ -151,6 +152,7 @@ class Coordinator:
 
     def _cohort(self, number: int) -> list[str]:
         """Whom to ask in a round: drawn. Who is there is seen."""
+        # the draw is that of a simulation, for the same numbers; its dropout stands for what happens here by itself
         drawn = dataclasses.replace(self.job.participation, dropout=0.0)
         members, _ = drawn.draw(self.job.seed, range(number, number + 1))
         return [self.sites[int(client)] for client in members[0]]
@@ -171,6 +173,7 @@ class Coordinator:
             account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
+        # counted, then on disk, then told: killed in between, the round is either gone for all or counts for all
         self.link.count(answers, number, ending)
         self.save(moved)
         self._settle(number + 1)
@@ -224,6 +227,7 @@ class Coordinator:
     def _step(self, now: Round, server: Tree, answers: Mapping[str, tuple[Tree, Work]]) -> tuple[Tree, Tree | None]:
         """The server after the round, and what its sites must see of it where the method settles."""
         clients = np.array([self.link.numbers[site] for site in answers], np.int32)
+        # sums of floats depend on their order: it must not depend on who answered first
         order = np.argsort(clients)
         uploads = [upload for upload, _ in answers.values()]
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaves[place]) for place in order]), *uploads)
@@ -257,6 +261,7 @@ class Coordinator:
         scores = _by_client(found, self.link.numbers)
         row = history_row(standing.round, standing.seconds, standing.account, scores, {})
         reached = validation_means(row, job.scores, job.choose_by)
+        # not-a-number, which is never larger, stands before the first record
         better = self.job.select_last or math.isnan(standing.best[0]) or reached > standing.best
         best = standing.best if math.isnan(reached[0]) else max(reached, standing.best)
         standing = standing._replace(history=(*standing.history, row), best=best)

@@ -88,6 +88,7 @@ def run_demo(folder: Path, spec: Spec, tables: dict[str, pa.Table], say: Say) ->
     kits = make_kits(folder / "kits", spec, list(tables), LOOPBACK, 0)
     for name, table in tables.items():
         pacsv.write_csv(table, kits[name] / "rows.csv")
+    # kits come before the server, which has the system choose a free port: the sites' files are written last
     own = read_server_file(kits["server"])
     server = TlsServer((LOOPBACK, 0), Papers.of(kits["server"]), own.sites)
     for name in tables:

@@ -66,6 +66,7 @@ def make_kits(
 
 def fill_kits(kits: Mapping[str, Path], spec: Spec, later: Sequence[str], where: Connect | None = None) -> None:
     """What a kit holds whatever carries its messages: the spec, the party's own file, and where the server is."""
+    # where the organiser keeps a table of their own is nobody else's business
     content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
     server = {"sites": [name for name in kits if name not in ("server", *later)], "later": list(later)}
     for name, kit in kits.items():
@@ -166,6 +167,7 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     own = read_server_file(kit)
     server = TlsServer((own.host, own.port), Papers.of(kit), [*own.sites, *own.later])
     say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join([*own.sites, *own.later])}.")
+    # sites are told that the run is over, or why it will not go on; after a crash they wait for the server instead
     done, reason = False, ""
     try:
         folder = coordinate_kit(server, kit, say, out)

@@ -33,6 +33,7 @@ def check_site(kit: Path) -> Looked:
     """What the site would say of its rows; RequestError where it would refuse or be refused."""
     own = read_certified(kit)
     desk = SpecDesk(own)
+    # asked as the coordinator would ask, so that a refusal shows here first
     desk.answer("sums", {})  # whether the site agrees
     sums = desk.sums
     counts = {part: int(sums.rows[part]) for part in ("train", "validation", "test")}
