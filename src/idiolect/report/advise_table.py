@@ -14,7 +14,7 @@ from rich.table import Table
 from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
 from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
@@ -80,6 +80,7 @@ def advice_text(advised: Advised, details: bool = False, width: int = WIDTH) -> 
 def answer(advised: Advised) -> list[str]:
     """The advice in a few sentences, and what a question mark means where there is one."""
     unsure = f"A question mark: another way may be as good for that client ({plural(advised.found.unsure, 'client')})."
+    # nobody is asked to join: there is no other way to be unsure about
     alone = advised.found.picks["alone"] == advised.found.all_clients
     return [" ".join(sentences(advised)), *([unsure] if advised.found.unsure and not alone else [])]
 
@@ -101,6 +102,7 @@ def sentences(advised: Advised) -> list[str]:
     if all(entry.advice == "alone" or entry.is_unsure(0) for entry in found.clients):
         said.append("But no client's gain is clear: every interval holds 0.")
     sent = found.exchange
+    # four bytes for each coefficient, up and down
     each = 8 * found.coefficients
     said.append(
         f"The price: a client that joins sends and receives {size(each)} a round; finding this out between real "
@@ -149,7 +151,7 @@ def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Ta
     where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
     left = found.all_clients - len(shown)
     more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
-    return [*below_each_other(tables_of(columns, width, gap=2, below=2 if details else 0)), *more]
+    return [*tables_of(columns, width, gap=2, below=2 if details else 0), *more]
 
 
 def _advice_columns(advised: Advised, clients: list[ClientAdvice]) -> list[TextColumn]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from idiolect.record.choices import Choice, ChoiceRow, OwnChoice, ValueTried
 from idiolect.report.choice import ChoiceFound, chosen_of, shown
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
 from idiolect.report.wording import count, kilobytes, listed, megabytes, plural, size
 from idiolect.visible import plainly
 
@@ -19,10 +19,7 @@ def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
     """The answer in words, then two tables."""
     choice = plainly(choice)
     more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {choice.file}")
-    values, clients = (
-        below_each_other(tables_of(columns, width, gap=2, below=below))
-        for columns, below in ((_by_value(choice), 1), (_by_client(choice), 0))
-    )
+    values, clients = tables_of(_by_value(choice), width, gap=2, below=1), tables_of(_by_client(choice), width, gap=2)
     return printed(answer(choice), "", *values, legend(choice), "", *clients, *more, width=width)
 
 
@@ -131,6 +128,7 @@ def _four(entry: ValueTried | OwnChoice, choice: ChoiceFound) -> list[str]:
     cells = [
         choice.words.bare(value) for one in (entry.validation, entry.test) for value in (one.mean, one.worst_decile)
     ]
+    # only the test mean: it is the number that is quoted
     cells[2] += choice.interval(entry.test)
     return cells
 

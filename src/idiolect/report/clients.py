@@ -66,6 +66,7 @@ def client_table(run: Run, method: str) -> ClientTable:
     rows = of_method(run.clients, method)
     names = rows["client"].cast(pa.string()).to_pylist()
     place = {name: number for number, name in enumerate(dict.fromkeys(names))}  # in the order of the file
+    # a method may have lost clients in some seed: cells that no row fills stay not-a-number
     seeds, seed_of = np.unique(rows["seed"].to_numpy(), return_inverse=True)
     at = seed_of, np.asarray([place[name] for name in names], int)
 

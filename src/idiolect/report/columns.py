@@ -74,6 +74,7 @@ def method_row(entry: MethodSummary, announced: str | None = None, one: str | No
 def _numbers(entry: MethodSummary) -> dict[str, float | None]:
     gain = None if entry.alone else entry.gain  # against itself a method has nothing to gain
     adapted, new = entry.personalization or Personalization(), entry.new_clients
+    # every name is there for every method, so that tables and files have the same columns whatever was run
     low, high = entry.interval or (None, None)
     return {
         **_taken(entry.score, "mean", "worst_decile", "spread"),

@@ -30,6 +30,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
         if not np.isnan(scores).all():
             _draw(axes, place, entry, scores, colours[entry.method], words.scale)
     _limits(axes, [scores.ravel() for entry, scores in rows if not entry.diverged])
+    # after the limits: how many clients lie beyond them
     for place, (entry, scores) in enumerate(rows):
         _remark(axes, place, entry, mean_known(scores))
     axes.set_yticks(range(len(rows)), [shortened(entry.method, 28) for entry, _ in rows])
@@ -79,6 +80,7 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
     for one in seeds if len(seeds) > 1 else ():
         look: Look = {"color": INK, "linewidth": 0.9, "alpha": 0.6, "zorder": 6}
         axes.plot([one] * 2, [place - 0.44, place - 0.28], label="mean of a seed", **look)
+    # above the band, where its dots do not hide it
     mean, beside = np.mean(seeds), place - 0.345
     if entry.interval and all(map(known, entry.interval)):
         ends = np.asarray(entry.interval) * scale

@@ -31,6 +31,7 @@ class Pool:
 
     def add(self, values: np.ndarray) -> int | None:
         """The number of a column; None where nothing in it is known."""
+        # a method without such numbers, as one without a shared model: the page leaves the column out
         if not np.isfinite(values).any():
             return None
         text = packed(values)

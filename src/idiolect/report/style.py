@@ -98,19 +98,16 @@ _LEGEND_INCHES, _LETTERS_PER_INCH = 1.6, 14
 _PAPER: ContextVar[float | None] = ContextVar("_PAPER", default=None)  # inches; None: the figure's own width
 
 
-def _fonts() -> list[str]:
-    """The font that comes with matplotlib, then whatever this machine has for scripts that it lacks."""
-    known = set(fontManager.get_font_names())
-    return ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
-
-
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
     """Our settings for the time of drawing one figure; afterwards matplotlib is as it was."""
+    # the font that comes with matplotlib, then whatever this machine has for scripts that it lacks
+    known = set(fontManager.get_font_names())
+    fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
     with mpl.rc_context(), warnings.catch_warnings():
         # A user's own style sheet must not change a report. Touching the backend would import pyplot.
         mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
-        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": _fonts()})
+        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": fonts})
         # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
@@ -221,8 +218,24 @@ class Drawn:
     svg: bytes
 
     def for_page(self) -> str:
-        """The SVG as HTML; we drew it, so that it needs no escaping."""
-        return for_page(self.svg, self.name, f"{self.title}. {self.caption}")
+        """The SVG as HTML: its own ids, the page's colours and font, words for readers who cannot see it.
+
+        We drew it, so that it needs no escaping.
+        """
+        text = self.svg.decode("utf-8")
+        text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+
+        def fitted(tag: re.Match[str]) -> str:
+            # ids of several figures would meet in one page; colours follow its scheme, light or dark
+            inside = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", tag[0])
+            for colour, variable in _PAGE_COLOURS.items():
+                inside = inside.replace(colour, variable)
+            return inside
+
+        text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
+        text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+        about = escape(f"{self.title}. {self.caption}")
+        return text.replace("<svg", f'<svg role="img" aria-label="{about}" class="figure"', 1)
 
 
 def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> Drawn | None:
@@ -238,6 +251,7 @@ def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]
 def lay_out(figure: Figure) -> Figure:
     """Find every part its place, once for all formats."""
     layout = figure.get_layout_engine()
+    # the layout is found for the resolution of the PNG, and kept for the other formats
     if layout is not None:  # alone: drawing the figure to lay it out would cost as much again
         layout.execute(figure)
     figure.set_layout_engine("none")
@@ -249,19 +263,3 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
     target = io.BytesIO()
     figure.savefig(target, format=kind, metadata=dict.fromkeys(_METADATA[kind]))
     return target.getvalue()
-
-
-def for_page(svg: bytes, name: str, description: str) -> str:
-    """An SVG file as HTML: its own ids, the page's colours and font, words for readers who cannot see it."""
-    text = svg.decode("utf-8")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-
-    def fitted(tag: re.Match[str]) -> str:
-        inside = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", tag[0])
-        for colour, variable in _PAGE_COLOURS.items():
-            inside = inside.replace(colour, variable)
-        return inside
-
-    text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
-    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}" class="figure"', 1)
