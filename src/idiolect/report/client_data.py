@@ -9,7 +9,7 @@ import numpy as np
 
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.html import LIMIT
-from idiolect.report.packed import Pool
+from idiolect.report.packed import packed
 from idiolect.report.style import page_colour
 from idiolect.report.wording import ScoreWords
 
@@ -41,7 +41,8 @@ def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, st
     for table in tables:
         for name in table.client:
             places.setdefault(str(name), len(places))
-    pool, new = Pool(), set[int]()
+    # packed columns and their numbers: one that several methods share, rows of each client say, is kept once
+    pool, new = dict[str, int](), set[int]()
     methods = []
     for table in tables:
         # methods may have other clients, or another order: columns are by client, not by row
@@ -55,7 +56,8 @@ def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, st
         for key, name in _COLUMNS.items():
             column = np.full(len(places), np.nan)
             column[at] = np.asarray(getattr(table, name), float)
-            entry[key] = pool.add(column)
+            # a method without such numbers, as one without a shared model: the page leaves the column out
+            entry[key] = pool.setdefault(packed(column), len(pool)) if np.isfinite(column).any() else None
         methods.append(entry)
     facts = {"limit": LIMIT, "shown": shown, "verdicts": VERDICTS, "names": list(places), "fresh": sorted(new)}
-    return facts | {"columns": pool.columns, "methods": methods}
+    return facts | {"columns": list(pool), "methods": methods}

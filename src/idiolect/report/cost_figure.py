@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from scipy.special import stdtrit
 
 from idiolect.report.folder import Run, mean_known, numbers, of_method
@@ -22,7 +22,6 @@ from idiolect.report.style import (
     Look,
     add_legend,
     blank,
-    cost_axis,
     fold,
     key,
     method_colours,
@@ -30,7 +29,7 @@ from idiolect.report.style import (
     reach_of,
     widen,
 )
-from idiolect.report.wording import shortened
+from idiolect.report.wording import short, shortened
 
 
 class Panel(NamedTuple):
@@ -126,8 +125,22 @@ def _panels(width: float, height: float, keys: int, ratios: tuple[float, ...]) -
 
 
 def _cost_panel(axes: Axes, panel: Panel, spent: np.ndarray, empty: str | None) -> bool:
-    """Scale and name the axis of costs, and say why nothing is drawn where nothing is; whether it is logarithmic."""
-    wide = cost_axis(axes, spent)
+    """Scale and name the axis of costs, and say why nothing is drawn where nothing is.
+
+    It is logarithmic (and True) where costs span more than a factor of 20.
+    """
+    positive = spent[spent > 0]
+    wide = positive.size > 0 and positive.max() / positive.min() > 20
+    if wide:
+        axes.set_xscale("log")
+        decades = np.log10(positive.max() / positive.min())
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
+    elif positive.size:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.max() >= 5)))
+        axes.set_xlim(0, 1.05 * positive.max())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.set_xlabel(fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(OF_SCORE))))
     if empty is not None:
         axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=MUTED)

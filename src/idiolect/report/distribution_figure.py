@@ -29,7 +29,10 @@ def distribution_over_clients(run: Run) -> Figure | None:
     for place, (entry, scores) in enumerate(rows):
         if not np.isnan(scores).all():
             _draw(axes, place, entry, scores, colours[entry.method], words.scale)
-    _limits(axes, [scores.ravel() for entry, scores in rows if not entry.diverged])
+    # every client of the methods that finished, short of a few far ones of a heavy tail
+    calm = np.concatenate([scores.ravel() for entry, scores in rows if not entry.diverged] or [np.empty(0)])
+    if not np.isnan(calm).all():
+        axes.set_xlim(*widen(*reach_of(calm[~np.isnan(calm)]), 0.03))
     # after the limits: how many clients lie beyond them
     for place, (entry, scores) in enumerate(rows):
         _remark(axes, place, entry, mean_known(scores))
@@ -91,14 +94,6 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
     if known(worst):
         hollow: Look = {"s": 22, "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1, "label": "worst tenth"}
         axes.scatter(worst * scale, beside, **hollow, **diamond)
-
-
-def _limits(axes: Axes, calm: list[np.ndarray]) -> None:
-    """Hold every client of the methods that finished, short of a few far ones of a heavy tail."""
-    values = np.concatenate(calm) if calm else np.empty(0)
-    values = values[~np.isnan(values)]
-    if values.size:
-        axes.set_xlim(*widen(*reach_of(values), 0.03))
 
 
 def _remark(axes: Axes, place: int, entry: MethodSummary, clients: np.ndarray) -> None:

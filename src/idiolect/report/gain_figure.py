@@ -25,11 +25,9 @@ def gain_by_client(run: Run) -> Figure | None:
     """A dot and its interval per client; None when nothing can be compared with training alone."""
     every = (client_table(run, entry.method) for entry in run.methods if not entry.alone)
     tables = [table for table in every if table.compared]
-    return _figure(tables, run.words) if tables else None
-
-
-def _figure(tables: list[ClientTable], words: ScoreWords) -> Figure:
-    most = max(table.compared for table in tables)
+    if not tables:
+        return None
+    words, most = run.words, max(table.compared for table in tables)
     named = most <= _NAMED
     names = max(len(str(name)) for table in tables for name in table.client)
     columns = min(len(tables), 2 if named and names > 14 else 3)  # long names leave no room for three

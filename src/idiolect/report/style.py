@@ -17,15 +17,12 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import escape
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from idiolect.report.folder import Run
-from idiolect.report.wording import short
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
 BLUE, SKY, GREEN, VERMILION = "#0072b2", "#56b4e9", "#009e73", "#d55e00"
@@ -162,23 +159,6 @@ def series_colours(names: Sequence[str]) -> dict[str, str]:
 def page_colour(colour: str) -> str:
     """The page's own colour in its place, which suits the dark scheme too."""
     return _PAGE_COLOURS.get(colour, colour)
-
-
-def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
-    """Ticks for a horizontal cost axis; logarithmic (and True) when costs span more than a factor of 20."""
-    positive = costs[costs > 0]
-    wide = positive.size > 0 and positive.max() / positive.min() > 20
-    if wide:
-        axes.set_xscale("log")
-        decades = np.log10(positive.max() / positive.min())
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
-    elif positive.size:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.max() >= 5)))
-        axes.set_xlim(0, 1.05 * positive.max())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    return wide
 
 
 def reach_of(values: np.ndarray) -> tuple[float, float]:

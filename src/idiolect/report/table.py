@@ -80,17 +80,19 @@ class ComparisonTable:
     def _tables(self, columns: tuple[Column, ...], width: int, below: int) -> tuple[list[str | Table], set[str]]:
         """The columns as tables that fit, and the keys of those that are shown."""
         # where nothing is known of a gain, its column would only take room
-        told = [one for one in columns if below == MOST or one.key not in _GAINS or self._says(one)]
-        texts = [self._as_text(one) for one in told]
+        told = [
+            one
+            for one in columns
+            if below == MOST or one.key not in _GAINS or any(one.text(row) != NONE for row in self.rows)
+        ]
+        texts = []
+        for column, cells in zip(told, zip(*self.cells(tuple(told)))):
+            least = LABEL if column.key == "method" else None
+            texts.append(
+                TextColumn(column.title, [starred(*cell) for cell in cells], column.rank, least is not None, least)
+            )
         keys = {told[place].key for group in arrange(texts, width, below=below) for place in group}
         return tables_of(texts, width, below=below), keys
-
-    def _says(self, column: Column) -> bool:
-        return any(column.text(row) != NONE for row in self.rows)
-
-    def _as_text(self, column: Column) -> TextColumn:
-        label, cells = column.key == "method", [starred(*line[0]) for line in self.cells((column,))]
-        return TextColumn(column.title, cells, column.rank, words=label, least=LABEL if label else None)
 
     def as_dict(self) -> dict[str, object]:
         """Every number unrounded, in the units of its name; None where there is none."""
