@@ -140,41 +140,29 @@ def _who(found: Advice) -> str:
 
 def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Table]:
     """One line per client, in the natural order of names."""
-    found = advised.found
+    found, words = advised.found, advised.words
     shown = advised.order if details else advised.order[:MOST_CLIENTS]
     clients = [found.clients[place] for place in shown]
-    columns = _advice_columns(advised, clients)
-    if found.verify is not None:
-        verdicts = [tested_words(found.verify.clients[place]) for place in shown]
-        columns.append(TextColumn("on test\nrows", verdicts, rank=1, words=True))
-    columns += _neighbour_columns(clients, details)
-    where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
-    left = found.all_clients - len(shown)
-    more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
-    return [*tables_of(columns, width, gap=2, below=2 if details else 0), *more]
-
-
-def _advice_columns(advised: Advised, clients: list[ClientAdvice]) -> list[TextColumn]:
-    found, words = advised.found, advised.words
-    return [
+    columns = [
         TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL, cut=True),
         TextColumn("training\nrows", [str(one.rows) for one in clients], rank=1),
         TextColumn(f"{advised.score}\nalone", [words.bare(one.loss["alone"]) for one in clients], rank=2),
         TextColumn("advice", [advice_words(found, one) for one in clients], words=True),
         TextColumn("expected gain\n[95 %]", [gain_words(words, one) for one in clients]),
     ]
-
-
-def _neighbour_columns(clients: list[ClientAdvice], details: bool) -> list[TextColumn]:
-    """What the others are worth to a client, and which of them it should join."""
-    columns = []
+    if found.verify is not None:
+        verdicts = [tested_words(found.verify.clients[place]) for place in shown]
+        columns.append(TextColumn("on test\nrows", verdicts, rank=1, words=True))
     if details:
         worth = [f"{one.worth:.3g}" if one.advice == "neighbours" else NONE for one in clients]
         columns.append(TextColumn("worth its\nrows x", worth, rank=1))
     if any(one.advice != "alone" for one in clients):
         others = [with_whom(one) for one in clients]
         columns.append(TextColumn("with whom (weight)", others, words=True, least=_WHOM, cut=not details))
-    return columns
+    where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
+    left = found.all_clients - len(shown)
+    more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
+    return [*tables_of(columns, width, gap=2, below=2 if details else 0), *more]
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:

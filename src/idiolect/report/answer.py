@@ -75,7 +75,12 @@ def answer(run: Run) -> Answer:
     found = _judge(run, ranked)
     parts = _parts(run, found)
     average = _announced(run, found, words) if run.announced else _average(found, words)
-    clauses = [_worst(found, words), _alone(parts), _price(found.together, found.clients)]
+    alone = "whether clients would do better alone is not known"
+    if parts.personalized is None:  # nothing but training alone was run
+        alone = ""
+    elif parts.compared is not None:
+        alone = verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
+    clauses = [_worst(found, words), alone, _price(found.together, found.clients)]
     others = "; ".join(filter(None, clauses))
     doubts = "".join(f" {text}" for text in _doubts(run))
     first = f"{_choice(run)}{average}"
@@ -266,15 +271,6 @@ def _worst(found: _Contest, words: ScoreWords) -> str:
     if worst is found.best:
         return f"it is also best for the worst tenth of clients{others} ({shown})"
     return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
-
-
-def _alone(parts: Answer) -> str:
-    """Clients that are clearly better or worse off than alone."""
-    if parts.personalized is None:
-        return ""
-    if parts.compared is None:
-        return "whether clients would do better alone is not known"
-    return verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
 
 
 def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:
