@@ -27,6 +27,7 @@ NAMES = (
     "rounds-gpu",
     "answers",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -34,5 +35,6 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
 )

@@ -27,6 +27,7 @@ NAMES = (
     "coverage",
     "advice-coverage",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -34,6 +35,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
     *DEVICE,
 )
