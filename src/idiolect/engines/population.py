@@ -22,7 +22,7 @@ from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
-from idiolect.engines.shard import Shards, to_host
+from idiolect.engines.shard import Shards, pick, to_host
 from idiolect.engines.start import init_clients, init_lanes
 
 # Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
@@ -87,8 +87,8 @@ class Population(abc.ABC):
         """Keep what a block that ended with round `reached` made of the states gathered; returns all of them."""
 
     @abc.abstractmethod
-    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
-        """(client numbers, states, rows) of all clients, in parts that fit in memory."""
+    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+        """(client numbers, states, rows) of all clients, or of some, in parts that fit in memory."""
 
     def stands_at(self, reached: int) -> bool:
         """Whether the states kept are those after round `reached`; in memory, a `State` holds its own."""
@@ -120,6 +120,7 @@ class InMemory(Population):
             return to_device(rows.pad(clients, self.capacity), dtype)
 
         self.data = read(self.numbers) if shards is None else shards.load(read)
+        self._some: ClientData | None = None  # the rows of those that records score, where they are not all
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
         """All clients of all lanes at once."""
@@ -137,9 +138,19 @@ class InMemory(Population):
         """They are all clients' already."""
         return states
 
-    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """One part."""
-        yield self.numbers, states if self.shards is None else self.shards.lay(states, axis=1), self.data
+        states = states if self.shards is None else self.shards.lay(states, axis=1)
+        if only is None:
+            yield self.numbers, states, self.data
+            return
+        numbers = only if self.shards is None else only[self.shards.some(len(only)).numbers]
+        if self._some is None:  # a run always asks for the same: their rows are gathered once
+            self._some = self._pick(self.data, numbers, 0)
+        yield numbers, self._pick(states, numbers, 1), self._some
+
+    def _pick(self, rows: Tree, numbers: np.ndarray, axis: int) -> Tree:
+        return pick(rows, numbers, axis=axis) if self.shards is None else self.shards.pick(rows, numbers, axis)
 
 
 class OnDisk(Population):
@@ -191,9 +202,9 @@ class OnDisk(Population):
             self.file.write(gathered.members, kept)
         self.mark(reached)
 
-    def parts(self, states: None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+    def parts(self, states: None, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """Clients in order, `part` at a time."""
-        for members in self._split():
+        for members in self._split(only):
             yield members, self._states(members), self._data(members)
 
     def stands_at(self, reached: int) -> bool:
@@ -204,8 +215,8 @@ class OnDisk(Population):
         """The file stands there now."""
         self._reached = reached
 
-    def _split(self) -> list[np.ndarray]:
-        everyone = np.arange(self.rows.clients)
+    def _split(self, only: np.ndarray | None = None) -> list[np.ndarray]:
+        everyone = np.arange(self.rows.clients) if only is None else only
         return np.split(everyone, range(self.part, len(everyone), self.part))
 
     def _states(self, members: np.ndarray) -> Tree:

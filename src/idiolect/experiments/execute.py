@@ -28,6 +28,7 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
+from idiolect.experiments.compilation import remembered
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.lanes import for_rows
@@ -265,6 +266,7 @@ class _Training:
             measure=measure,
             select_last=spec.privacy.is_on,  # to choose among rounds by scores would read rows that no noise hides
             spent=[_agreement(one.built) for one in methods for _ in spec.seeds],
+            memory=remembered(),
         )
         session = open_session(lanes, federation, training, seeds, prepared.scores, options)
         self._resolve(methods, session.training)
