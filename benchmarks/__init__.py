@@ -27,6 +27,7 @@ NAMES = (
     "rounds-gpu",
     "answers",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",

@@ -21,11 +21,11 @@ PRELOAD = [
 LIMIT = 120  # seconds that any one may take
 
 
-def start(arguments: list[str], said: Path) -> BaseProcess:
-    """Begin `idiolect ARGUMENTS`; standard error goes into the file `said`."""
+def start(arguments: list[str], said: Path, patience: float | None = None) -> BaseProcess:
+    """Begin `idiolect ARGUMENTS`; standard error goes into the file `said`. Hosts wait for others so many seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    process = context.Process(target=_main, args=(arguments, str(said)))
+    process = context.Process(target=_main, args=(arguments, str(said), patience))
     process.start()
     return process
 
@@ -41,8 +41,11 @@ def end(process: BaseProcess, said: Path) -> tuple[int, str]:
     return process.exitcode or 0, text
 
 
-def _main(arguments: list[str], said: str) -> None:
+def _main(arguments: list[str], said: str, patience: float | None) -> None:
     from idiolect.cli import main
+    from idiolect.experiments import hosts
+
+    hosts.PATIENCE = hosts.PATIENCE if patience is None else patience
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

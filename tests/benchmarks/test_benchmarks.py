@@ -27,6 +27,7 @@ NAMES = (
     "coverage",
     "advice-coverage",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",

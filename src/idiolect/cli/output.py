@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from idiolect.record import last_words
 from idiolect.record.codec import to_json
 from idiolect.visible import one_line, visible
 
@@ -56,6 +57,11 @@ def guarded() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def speak_for_hosts() -> None:
+    """Standard error from here on, where the runtime may end this process; see `record.last_words`."""
+    sys.stderr = Guarded(last_words.have_somebody_speak())
 
 
 def terminal() -> Any:

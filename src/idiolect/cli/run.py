@@ -63,6 +63,7 @@ def _read(spec: Path, running: Running) -> tuple[Spec, Path, Path | None]:
 
 def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: bool, other: object) -> None:
     """The part of this host: all train, the first one writes and shows."""
+    from idiolect.cli.output import speak_for_hosts
     from idiolect.cli.training import Request, train_and_show
     from idiolect.core.checks import RequestError
     from idiolect.experiments import hosts as several
@@ -70,6 +71,7 @@ def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: boo
 
     if other is not None:
         raise RequestError("--hosts takes a spec file, or a run folder with --resume; a run is repeated on one host.")
+    speak_for_hosts()
     spec = several.join(hosts, spec)
     with several.workplace(folder, spec, running.resume) as own:
         if several.is_first():

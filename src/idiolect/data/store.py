@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import math
+import mmap
 import os
 import weakref
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +49,58 @@ def open_rows(folder: Path) -> Rows:
     return Rows(inputs, targets, np.load(folder / "offsets.npy"), weighed)
 
 
+def is_mapped(rows: Rows) -> bool:
+    """Whether the rows are those of `open_rows`: whole files, one row after another."""
+    parts = [part for part in (rows.inputs, rows.targets, rows.weights) if part is not None]
+    return all(
+        isinstance(part, np.memmap) and isinstance(part.base, mmap.mmap) and part.flags.c_contiguous for part in parts
+    )
+
+
+def read_clients(rows: Rows, clients: np.ndarray) -> Rows:
+    """Only the named clients of mapped rows, read through their files.
+
+    Pages of a mapping would count as this process's memory, and touching one brings its neighbours with it.
+    """
+    offsets = np.concatenate([[0], np.cumsum(rows.offsets[clients + 1] - rows.offsets[clients])])
+    # clients that lie side by side are read at once
+    breaks = [0, *(np.flatnonzero(np.diff(clients) != 1) + 1).tolist(), len(clients)]
+    runs = [
+        (int(rows.offsets[clients[first]]), int(offsets[first]), int(offsets[last]))
+        for first, last in pairwise(breaks)
+        if first < last
+    ]
+    inputs, targets = (_read_rows(part, runs, int(offsets[-1])) for part in (rows.inputs, rows.targets))
+    weights = None if rows.weights is None else _read_rows(rows.weights, runs, int(offsets[-1]))
+    return Rows(inputs, targets, offsets, weights)
+
+
+def _read_rows(array: np.ndarray, runs: list[tuple[int, int, int]], count: int) -> np.ndarray:
+    """Of a mapped array, so many rows; each run is where it begins in the file, and where in the result."""
+    assert isinstance(array, np.memmap)
+    assert array.filename is not None
+    found = np.empty((count, *array.shape[1:]), array.dtype)
+    row_bytes = found.itemsize * math.prod(array.shape[1:])
+    with open(array.filename, "rb", buffering=0) as file:
+        for begin, start, stop in runs:
+            if not _fill(found[start:stop], file.fileno(), array.offset + begin * row_bytes):
+                raise DamagedError(f"{array.filename} ends before row {begin + stop - start}; write it again.")
+    return found
+
+
+def _fill(wanted: np.ndarray, file: int, place: int) -> bool:
+    """Whether there were as many bytes from there on as the array has."""
+    if not wanted.size:
+        return True
+    rest = wanted.data.cast("B")
+    while rest:  # the system reads at most 2 GB at once
+        read = os.preadv(file, [rest], place)
+        if read == 0:
+            return False
+        rest, place = rest[read:], place + read
+    return True
+
+
 class RecordFile:
     """One record per client: the leaves of its state, one after another, then their checksum.
 
@@ -62,26 +118,31 @@ class RecordFile:
 
     def read(self, clients: np.ndarray) -> list[np.ndarray]:
         """The named clients' leaves, stacked."""
-        leaves = [np.empty((len(clients), *shape), dtype) for shape, dtype in self._shapes]
-        for row, client in enumerate(clients):
-            record = os.pread(self._file, self._stride, int(client) * self._stride)
-            if _checksum(record[: self.record_bytes]) != record[self.record_bytes :]:
+        # one array of bytes for all: leaf by leaf and client by client, copying would take longer than the disk
+        records = np.empty((len(clients), self._stride), np.uint8)
+        for record, client in zip(records, clients):
+            whole_record = _fill(record, self._file, int(client) * self._stride)
+            if not whole_record or _checksum(record[: self.record_bytes]) != record[self.record_bytes :].tobytes():
                 raise DamagedError(
                     f"The state of client number {client} in {self.path} is damaged; check the disk, then resume "
                     "from the last checkpoint."
                 )
-            start = 0
-            for leaf, size, (shape, dtype) in zip(leaves, self._sizes, self._shapes):
-                leaf[row] = np.frombuffer(record, dtype, count=size // dtype.itemsize, offset=start).reshape(shape)
-                start += size
-        return leaves
+        parts = np.split(records[:, : self.record_bytes], np.cumsum(self._sizes)[:-1], axis=1)
+        return [
+            np.ascontiguousarray(part).view(dtype).reshape(len(clients), *shape)
+            for part, (shape, dtype) in zip(parts, self._shapes)
+        ]
 
     def write(self, clients: np.ndarray, leaves: list[Any]) -> None:
         """Replace the named clients' records."""
-        columns = [np.ascontiguousarray(leaf) for leaf in leaves]
-        for row, client in enumerate(clients):
-            record = b"".join(column[row].tobytes() for column in columns)
-            os.pwrite(self._file, record + _checksum(record), int(client) * self._stride)
+        columns = [
+            np.ascontiguousarray(leaf, dtype).reshape(len(clients), size // dtype.itemsize).view(np.uint8)
+            for leaf, size, (_, dtype) in zip(leaves, self._sizes, self._shapes)
+        ]
+        for record, client in zip(np.concatenate(columns, axis=1), clients):
+            content = record.tobytes() + _checksum(record)
+            if os.pwrite(self._file, content, int(client) * self._stride) < self._stride:  # which no error tells
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def copy_to(self, path: Path) -> str:
         """A snapshot of every record, whole or not at all; returns its SHA-256."""
@@ -109,5 +170,5 @@ class RecordFile:
         return digest.hexdigest()
 
 
-def _checksum(record: bytes) -> bytes:
-    return zlib.crc32(record).to_bytes(CHECKSUM, "little")
+def _checksum(record: np.ndarray) -> bytes:
+    return zlib.crc32(record.data).to_bytes(CHECKSUM, "little")

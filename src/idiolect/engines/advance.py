@@ -18,6 +18,7 @@ from idiolect.engines.billing import Account, bill_block
 from idiolect.engines.block import Ended, Lane, Rounds, ended, run_block
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
+from idiolect.engines.on_disk import OnDisk
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import Gathered, InMemory
 from idiolect.engines.round import Cohort, How, RoundCost
@@ -58,18 +59,24 @@ def move(plan: Plan, state: State, count: int) -> Moved:
     return launch(plan, state, count).wait()
 
 
-def launch(plan: Plan, state: State, count: int) -> Launched:
-    """Have the device begin the next `count` rounds; the host does not wait for them."""
+def launch(plan: Plan, state: State, count: int, ahead: bool = False) -> Launched:
+    """Have the device begin the next `count` rounds; the host does not wait for them.
+
+    `ahead`: the block after it is sure to be asked for.
+    """
     began, training = time.perf_counter(), plan.training
     with door.run_precision(training.precision):
         if training.executor.startswith("looped"):
             rounds = range(state.round, state.round + count)
             gathered, cohorts = _draw(plan, state, rounds)
+            _look_ahead(plan, gathered, range(rounds.stop, rounds.stop + count), ahead)
             lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
             done = _ended(*_lane_by_lane(plan, lane, gathered.data, np.asarray(rounds, np.int32)))
         else:
             gathered, arguments = _block(plan, state, count)
             done = run_block(*arguments, how=_how(plan), lanes=plan.lanes)
+            length = len(arguments[2].numbers)  # JAX has begun to compute, and does not wait for the disk
+            _look_ahead(plan, gathered, range(state.round + count, state.round + count + length), ahead)
         done.report.begin_transfer()
     return Launched(done, gathered, range(state.round, state.round + count), began)
 
@@ -113,14 +120,31 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
     """Who is in these rounds, and what they hold; no cohort: all clients, every round."""
     if all(who.whole for who in plan.participations):
         return plan.population.gather(state.clients, None), None
-    drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
-    members, present = (np.stack(part) for part in zip(*drawn))
+    members, present = _draw_members(plan, rounds)
     if plan.shards is not None:
         dealt = plan.shards.deal(members, present, plan.share)
         return plan.population.gather(state.clients, None), Cohort(*dealt)
-    # PADDING pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
-    gathered = plan.population.gather(state.clients, np.where(members == PADDING, 0, members))
+    gathered = plan.population.gather(state.clients, _real(members))
     return gathered, Cohort(members, gathered.places, present)
+
+
+def _look_ahead(plan: Plan, gathered: Gathered, following: range, ahead: bool) -> None:
+    """Where rows and states are on disk, have those of the rounds that follow read while these are computed."""
+    drawn = not all(who.whole for who in plan.participations)
+    if ahead and drawn and isinstance(plan.population, OnDisk):
+        plan.population.look_ahead(gathered, _real(_draw_members(plan, following)[0]))
+
+
+def _draw_members(plan: Plan, rounds: range) -> tuple[np.ndarray, np.ndarray]:
+    """(lanes, rounds, cohort): who is asked, and who of them is present."""
+    drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
+    members, present = (np.stack(part) for part in zip(*drawn))
+    return members, present
+
+
+def _real(members: np.ndarray) -> np.ndarray:
+    """PADDING pads lanes of smaller cohorts and is no row of any table: client 0, which nothing is written back to."""
+    return np.where(members == PADDING, 0, members)
 
 
 def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: np.ndarray) -> tuple[Tree, Tree, RoundCost]:
@@ -140,7 +164,8 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
         plan.population.mark(state.round + rounds)
         return state._replace(round=state.round + rounds)
-    return settle(plan, state, launch(plan, state, rounds), paid=paid)
+    ahead = state.round + rounds < plan.training.rounds
+    return settle(plan, state, launch(plan, state, rounds, ahead), paid=paid)
 
 
 def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, paid: bool = True) -> State:

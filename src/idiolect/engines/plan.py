@@ -24,7 +24,8 @@ from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.evaluate import Standing
-from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.on_disk import OnDisk
+from idiolect.engines.population import InMemory, to_device
 from idiolect.engines.shard import Shards, make_shards
 from idiolect.engines.start import WireTypes
 
