@@ -36,9 +36,7 @@ class Training:
         default=0, at_least=0, doc="clients that an evaluation between rounds scores, a seeded sample; 0: all of them"
     )
     precision: str = setting(default="float32", choices=tuple(PRECISIONS), doc="of parameters and features")
-    executor: str = setting(
-        default="auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses"
-    )
+    executor: str = setting(default="auto", choices=EXECUTORS, doc="how clients are advanced; auto: what is fastest")
     chunk: int = setting(default=0, at_least=0, doc="clients at a time, for chunked, which needs it; auto chooses")
     block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
     devices: int | str = setting(default=1, doc="devices that clients are laid over; auto measures and chooses")
