@@ -92,6 +92,12 @@ def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.
     return np.random.Generator(np.random.Philox(sequence))
 
 
+class Secret(NamedTuple):
+    """Words from the system's source of randomness, known to one side of a deployment alone."""
+
+    words: jax.Array
+
+
 def secret_words() -> np.ndarray:
     """128 bits that cannot be guessed or drawn again, as numbers: for noise that must hide something."""
     return np.frombuffer(secrets.token_bytes(16), np.int32)

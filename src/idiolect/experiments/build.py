@@ -28,6 +28,7 @@ from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
 from idiolect.experiments.protection import Spending
+from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Setting, own_settings
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.models import MLP, MODELS, Linear, Location, Model
@@ -51,7 +52,7 @@ class Built(NamedTuple):
     absence: str | None = None  # what is to be said where clients are absent from rounds
     theory: frozenset[str] = frozenset()  # notes that say by which theorem settings were chosen
     protected: tuple[str, ...] = ()  # what protections are around it, in words
-    spending: Spending | None = None  # what its rounds spend of a privacy budget
+    spending: Spending | RowSpending | None = None  # what its rounds spend of a privacy budget
 
 
 def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem | None) -> ClientLoss:

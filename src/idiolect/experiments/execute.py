@@ -275,13 +275,13 @@ class _Training:
                 self.folder.write_model(f"{name}/personal", run.personal_models(run.selected))
         if self.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        return Trained(built.method, runs, built.notes, one.choice, built.protected)
+        return Trained(built.method, runs, built.notes, one.choice, built.protected, built.spending)
 
     def _measure(self, methods: list[Built]) -> Measure | None:
         """Every method against the optimum of its own objective; None where no optimum is known."""
         own: list[Callable[[Standing], dict[str, float]] | None] = []
         for built in methods:
-            objective, label = built.algorithm.objective, built.method.label
+            objective, label = built.algorithm.objective.unprotected, built.method.label
             if isinstance(built.algorithm, PredictsWithMore):  # what it predicts with is no point of its objective
                 own.append(None)
                 continue

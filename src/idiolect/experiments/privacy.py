@@ -22,6 +22,7 @@ from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.ridge import RIDGES
+from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.trained import Trained
 from idiolect.record import privacy as record
 
@@ -121,6 +122,7 @@ class Fit(NamedTuple):
     spent: int = 0  # rounds to choose its settings
     silence: str = "nothing is sent"  # what is said where no array leaves a client
     protected: tuple[str, ...] = ()  # what protections were around it
+    epsilons: tuple[record.ClientEpsilon, ...] = ()  # of each client's rows, where noise hides them
 
 
 def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
@@ -129,7 +131,10 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     alike = choice is not None and not choice.common
     silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
     spent = 0 if choice is None else choice.spent
-    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected)
+    epsilons: tuple[record.ClientEpsilon, ...] = ()
+    if isinstance(entry.spending, RowSpending):
+        epsilons = entry.spending.of_clients(run.ledger.rounds, fitted.names)
+    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected, epsilons)
 
 
 def _method(fit: Fit) -> record.MethodSent:
@@ -148,6 +153,7 @@ def _method(fit: Fit) -> record.MethodSent:
         upload_bytes=ledger.upload_bytes,
         rows_at_least=dataclasses.replace(least, rows=_rows_of_an_upload(fit.run, least.rows)),
         protection=("; ".join(fit.protected) or UNPROTECTED) if sent else fit.silence,
+        epsilons=fit.epsilons,
     )
 
 

@@ -87,5 +87,6 @@ def _environment() -> Environment:
     pages.filters |= {"upper_first": wording.upper, "facts": facts, "left_out": left_out}
     pages.filters |= {"shown": choice.shown, "zip": zip, "common_lines": privacy.common_lines}
     pages.filters |= {"array_name": privacy.array_name, "array_line": privacy.array_line}
+    pages.filters |= {"protection_line": privacy.protection_line}
     pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}
     return pages

@@ -138,7 +138,9 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(Trained(same[0].method, list(runs), built.notes, protected=built.protected))
+        trained.append(
+            Trained(same[0].method, list(runs), built.notes, protected=built.protected, spending=built.spending)
+        )
     return trained
 
 
