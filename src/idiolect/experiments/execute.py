@@ -28,6 +28,7 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
+from idiolect.experiments.compilation import remembered
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
@@ -232,6 +233,7 @@ class _Training:
             measure=self._measure([one.built for one in methods]),
             select_last=spec.privacy.is_on,  # to choose among rounds by scores would read rows that no noise hides
             spent=[built.spent for built in lanes],
+            memory=remembered(),
         )
         algorithms = [built.algorithm for built in lanes]
         session = open_session(algorithms, self.rows, training, seeds, self.prepared.scores, options)

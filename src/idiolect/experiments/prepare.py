@@ -101,6 +101,12 @@ class Prepared:
         notes = [*federation.describe(), *federation.notes, *prepared, *self.left_out]
         if federation.validation.counts.sum() == 0:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
+        judged = self.spec.training.evaluate_clients
+        if 0 < judged < federation.clients:
+            notes.append(
+                f"Between rounds {judged} of {federation.clients} clients are scored, drawn with seed "
+                f"{self.spec.seeds[0]}; the selected and the last round are scored on all of them."
+            )
         return [*notes, OUTSIDE] if self.spec.privacy.is_on else notes
 
     def check_demand(self) -> None:
