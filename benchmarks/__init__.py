@@ -24,6 +24,7 @@ NAMES = (
     "advice-coverage",
     "gpu",
     "networks-gpu",
+    "rounds-gpu",
     "answers",
     "faults",
     "hosts",

@@ -171,7 +171,7 @@ def test_one_split_is_asked_of_any_rows(spec):
 
 def test_scores_minutes_and_seeds_of_the_splits(spec, copied):
     timed = dataclasses.replace(spec, tuning=dataclasses.replace(spec.tuning, minutes=6.0))
-    second = splits_module._spec_of(timed, copied, 1, 5, 2)
+    second = splits_module._spec_of(timed, [split_folder(copied, place) for place in range(2)], 1, 5)
     assert second.tuning.minutes == 3
     assert second.evaluation.scores == read_json(split_folder(copied, 0) / "summary.json")["scores"]
     assert second.data.seed == 5

@@ -157,11 +157,6 @@ class Trial(Result):
             raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), names)}")
         return _client_answer(found, names.index(str(name)), self._read.score)
 
-    def _write_page(self, folder: Path) -> None:
-        from idiolect.report import build_report
-
-        build_report(folder)
-
     def _text(self) -> str:
         from idiolect.report.text import terminal_width
 

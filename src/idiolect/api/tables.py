@@ -78,7 +78,7 @@ def read_table(
         "task": task,
         **settings,
     }
-    data = {key: _listed(value) for key, value in given.items() if value is not None}
+    data = {key: plain(value) for key, value in given.items() if value is not None}
     fill(DataSpec, data, "data")
     others = {role: data.get(f"{role}_column") for role in ("split", "group", "time", "weight")}
     check_roles(read(data["path"] if rows is None else rows).table, owner, [wanted], others)  # type: ignore[arg-type]
@@ -149,11 +149,13 @@ def _arrow_column(values: Column, role: str) -> pa.Array | pa.ChunkedArray:
         raise RequestError(f"{role} cannot become a column: {first}; give numbers or texts, one per row.") from error
 
 
-def _listed(value: object) -> Setting:
-    """What a spec can hold: a tuple or an index of names becomes a list."""
-    if isinstance(value, (str, bool, int, float)):
-        return value
-    return [*value] if isinstance(value, Sequence) else value  # type: ignore[return-value]
+def plain(value: object) -> Setting:
+    """What a spec can hold: numbers of NumPy as Python's own; a range, a tuple or an index as a list."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "__iter__") and not isinstance(value, str):
+        return [plain(entry) for entry in value]  # type: ignore[return-value]
+    return value  # type: ignore[return-value]
 
 
 def to_frame(table: pa.Table) -> Frame:

@@ -117,9 +117,12 @@ def _is_group(annotation: object) -> bool:
 
 
 def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
-    default = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
-    out = Annotated[Path | None, typer.Option("--out", help=default)]
-    hints = typing.get_type_hints(kind, include_extras=True) | {"out": out}
+    """One for each field, whose help stands in an annotation, or as plain text in its metadata."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    told = {field.name: field.metadata["help"] for field in dataclasses.fields(kind) if "help" in field.metadata}
+    hints |= {name: Annotated[hints[name], typer.Option(help=text)] for name, text in told.items()}
+    folder = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
+    hints["out"] = Annotated[Path | None, typer.Option("--out", help=folder)]
     return [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]

@@ -68,6 +68,7 @@ class Column:
         except pa.ArrowException as error:
             first = str(error).splitlines()[0]
             raise RequestError(f"Column {self.name!r} cannot be read as numbers: {first}.") from None
+        # one infinite value would make the mean infinite, and every scaled value not-a-number
         infinite = np.flatnonzero(np.isinf(values))
         if infinite.size:
             raise RequestError(
@@ -109,6 +110,7 @@ class Column:
                 "another."
             )
         try:
+            # once per different value, not per row
             names = [_written(value) for value in self._encoded.dictionary.to_pylist()]
         except (ValueError, OverflowError) as error:
             raise RequestError(f"Column {self.name!r} cannot be read as text: {error}.") from None
@@ -129,6 +131,7 @@ class Column:
             return pa.chunked_array([pa.array(self.texts, pa.string())])
         if self.kind == TEXT:
             return convert(self.data, kind, self.name)
+        # true and false are the numbers 1 and 0
         if self.kind == kind or (self.kind is not None and {self.kind, kind} == {NUMBER, TRUTH}):
             return self.data
         raise RequestError(f"Column {self.name!r} must hold {WORDS[kind]}, got the type {self.data.type}; convert it.")

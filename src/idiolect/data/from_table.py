@@ -49,11 +49,13 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
         check_weights(weights, word, lambda row: f"row {kept[row]}", owner, names)
         notes += weight_notes(weights, f"Column {request.weight!r}")
     planned, groups = plan_rows(columns, request, owner, names)
+    # held-out clients do not train, so that nothing may be learnt from them, not even a mean
     learners = Learners(owner, names, (planned.parts == TRAIN) & ~planned.held_out[owner])
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
         fitted, preparation = _fit(columns, request, doubts.kept, task, learners)
         inputs, values = fitted.encode(columns, dtype), fitted.encode_targets(columns, dtype)
     _refuse_too_large(fitted, inputs, values)
+    # doubts are about columns that became inputs: what was left out has been said already
     used = [columns[column.name] for column in fitted.columns]
     sent = preparation.only(np.flatnonzero(~planned.held_out))
     warnings = [

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.conversions import HOSPITALS
@@ -18,7 +19,6 @@ from idiolect.data.partition import Partition, deal
 from idiolect.data.preparation import FEDERATED
 from idiolect.data.sources import read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split, draw_held_out
-from idiolect.data.tables import read_csv
 
 LIBSVM_FEATURES = {"mushrooms": 112, "a6a": 123, "a6a.t": 123, "w6a": 300, "w6a.t": 300}
 HEART_COLUMNS = (
@@ -43,17 +43,22 @@ def heart_disease(*, split: Split = Split(), seed: int = 0, preparation: str = F
 
 def heart_table() -> pa.Table:
     """Its rows, with the hospital of each and whether there is disease."""
-    parts = []
-    for hospital in HOSPITALS:
-        table = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS)
-        # one hospital may lack a column altogether, which reads as the null type
-        numbers = [column.cast(pa.float64()) for column in table.columns]
-        parts.append(pa.table([*numbers, pa.array([hospital] * len(table))], [*HEART_COLUMNS, "hospital"]))
-    table = pa.concat_tables(parts)
+    parts = [(hospital, heart_numbers(hospital)) for hospital in HOSPITALS]
+    table = pa.concat_tables(part.append_column("hospital", pa.array([name] * len(part))) for name, part in parts)
     for name in HEART_CATEGORIES:
         codes = pc.cast(pc.cast(table.column(name), pa.int64()), pa.string())
         table = table.set_column(table.column_names.index(name), name, codes)
     return table.append_column("disease", pc.greater(table.column("num"), 0)).drop_columns(["num"])
+
+
+def heart_numbers(hospital: str) -> pa.Table:
+    """One hospital's rows as they are published: numbers without a header, '?' where one is missing."""
+    types = dict.fromkeys(HEART_COLUMNS, pa.float64())  # told: a hospital may lack a column altogether
+    return csv.read_csv(
+        dataset_file(f"tabular/heart_disease/processed.{hospital}.data"),
+        csv.ReadOptions(column_names=HEART_COLUMNS),
+        convert_options=csv.ConvertOptions(column_types=types, null_values=["?"]),
+    )
 
 
 def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0, preparation: str = FEDERATED) -> Federation:

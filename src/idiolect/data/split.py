@@ -98,6 +98,7 @@ def plan(
     if given is not None:
         parts = _given_parts(given)
         _require_training_rows(parts, owner, names)
+        # rows that a column names to validate are the user's choice, and no others will do
         drawn = not (parts == VALIDATION).any()
         if drawn and split.validation > 0:  # the column says train or test alone
             whole = split.train + split.validation
@@ -219,6 +220,7 @@ def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.nd
         # by a hash of each name: a client that joins or leaves moves no other client in or out
         wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
     else:
+        # a single name is a text, and would be taken apart into letters
         wanted = [held_out] if isinstance(held_out, str) else [str(name) for name in held_out]
         unknown = next((name for name in wanted if name not in names), None)
         if unknown is not None:

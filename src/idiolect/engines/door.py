@@ -168,7 +168,7 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Algorithm:
             "A sweep runs settings that share one program: only floats and seeds may differ, got "
             f"{len(structures)} different structures. Sweep integers and names one run at a time."
         )
-    stacked: Algorithm = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+    stacked: Algorithm = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *algorithms)
     return stacked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from idiolect.engines import door
 from idiolect.engines.block import Lane
 from idiolect.engines.evaluate import Judging, Moment, Scores, Standing, evaluate, lane_standing, standing
 from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Measure, Plan
 from idiolect.engines.population import InMemory, load, to_device
 from idiolect.engines.recording import ClientScores, Row, history_row, to_lists, validation_means
@@ -39,9 +40,12 @@ class Recorded(NamedTuple):
     scores: tuple[Scores, ...]  # on validation rows, one per lane
 
 
-def record(plan: Plan, state: State, measure: Measure | None = None) -> Recorded:
-    """Score every lane on validation rows; where that is its best so far, it is the selected one from now on."""
-    scores, _ = score(plan, state.now, "validation")
+def record(plan: Plan, state: State, measure: Measure | None = None, scored: Packed | None = None) -> Recorded:
+    """Score every lane on validation rows; where that is its best so far, it is the selected one from now on.
+
+    `scored` is what `launch_scores` returned of the same state.
+    """
+    scores = score(plan, state.now, "validation")[0] if scored is None else scored.open()
     own = tuple(tree.take(scores, lane) for lane in range(len(plan.seeds)))
     measured: list[dict[str, float]] = [{}] * len(own)
     if measure is not None:
@@ -62,18 +66,41 @@ def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
     return state._replace(selected=choose_lanes(plan, better, state.now, state.selected), best=best)
 
 
+def launch_scores(plan: Plan, at: Snapshot) -> Packed:
+    """Have one device score all clients, which are in memory, on validation rows; the host does not wait."""
+    with door.run_precision(plan.training.precision):
+        ((clients, moment),) = _moments(plan, at)
+        scored, _ = _evaluate(plan, clients, moment, "validation")
+    scored.begin_transfer()
+    return scored
+
+
 def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:
     """Scores of every lane and client on a split, and what each client's model cost, on the host."""
+    parts = []
+    with door.run_precision(plan.training.precision):
+        for clients, moment in _moments(plan, at):
+            scored, cost = _evaluate(plan, clients, moment, split)
+            found = (scored.open(), cost)  # wait: the rows of one part at a time are on the device
+            parts.append(_to_host(plan, found, axis=1))
+    joined: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+    return joined
+
+
+def lower_scores(plan: Plan, state: State) -> Any:
+    """The program of a record as the compiler gets it; clients must be in memory."""
+    ((clients, moment),) = _moments(plan, state.now)
+    return evaluate.lower(moment, rows_of(plan, "validation", clients), how=_judging(plan), lanes=plan.lanes)
+
+
+def _evaluate(plan: Plan, clients: np.ndarray, moment: Moment, split: str) -> tuple[Packed, Tally]:
+    return evaluate(moment, rows_of(plan, split, clients), how=_judging(plan), lanes=plan.lanes)
+
+
+def _judging(plan: Plan) -> Judging:
     training = plan.training
     chunk = training.chunk if training.executor == "chunked" else 0
-    how = Judging(plan.scores, training.executor.startswith("looped"), chunk, plan.shards)
-    parts = []
-    with door.run_precision(training.precision):
-        for clients, moment in _moments(plan, at):
-            scored = evaluate(moment, rows_of(plan, split, clients), how=how, lanes=plan.lanes)
-            parts.append(_to_host(plan, scored, axis=1))  # wait: the rows of one part at a time are on the device
-    found: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
-    return found
+    return Judging(plan.scores, training.executor.startswith("looped"), chunk, plan.shards)
 
 
 def score_ends(plan: Plan, at: Snapshot) -> tuple[list[ClientScores], Tally]:

@@ -9,13 +9,12 @@ import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.accounting.ledger import Ledger
-from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
@@ -35,6 +34,16 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
 
 
+class Remembered(Protocol):
+    """Somewhere to keep bytes by a key: the folder of compiled programs, say."""
+
+    def get(self, key: str) -> bytes | None:
+        """What was kept under the key."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep it in place of what was kept."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What a run may be asked beside algorithm, rows, training, seeds and scores; nothing of it changes a model."""
@@ -47,6 +56,7 @@ class Options:
     select_last: bool = False  # the last round is the selected one, whatever its scores
     measure: Measure | None = None  # further numbers for each record
     spent: Sequence[Ledger] = ()  # by lane: what was paid before the first round
+    memory: Remembered | None = None  # of what was measured before, for executor "auto"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,7 +147,7 @@ def make_plan(
         door.check_fit(admitted[0], federation)
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
         # a lane axis is always there, for one run too: there is one program to write and to test
-        stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
+        stacked, roots = door.admit_lanes(admitted), start.make_roots(np.asarray(seeds, np.int32))
         folder, devices = options.state_folder, training.devices
         # "auto" begins on one: `engines.auto` measures whether more are faster
         shards = make_shards(devices, rows.clients) if isinstance(devices, int) and devices > 1 else None

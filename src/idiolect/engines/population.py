@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -20,17 +19,17 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.data.store import is_mapped, read_clients
 from idiolect.engines.shard import Shards, to_host
-from idiolect.engines.start import init_clients
+from idiolect.engines.start import init_lanes
 
 
 def to_device(data: ClientData, dtype: DTypeLike) -> ClientData:
     """Padded rows as device arrays, floating ones in the run's precision."""
 
     def cast(leaf: np.ndarray) -> jax.Array:
-        return jnp.asarray(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
+        # on the host: on the device, each shape would need a program of its own
+        return jax.device_put(np.asarray(leaf, dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf)
 
-    weights = None if data.weights is None else cast(data.weights)
-    return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count), weights)
+    return jax.tree.map(cast, data)
 
 
 def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: DTypeLike) -> ClientData:
@@ -105,7 +104,7 @@ class InMemory(Population):
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
         """All clients of all lanes at once."""
         clients = self.numbers.astype(np.int32)
-        states, tally = jax.vmap(init_clients, in_axes=(0, 0, None, None))(algorithm, roots, clients, self.data)
+        states, tally = init_lanes(algorithm, roots, clients, self.data)
         if self.shards is not None:
             states, tally = self.shards.lay(states, axis=1), self.shards.cut(tally, axis=1)
         return states, tally, unprepared(algorithm, self.numbers, states)

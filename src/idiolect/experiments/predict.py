@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.special import softmax
 
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
@@ -40,7 +41,6 @@ from idiolect.experiments.finished import (
     read_models,
     read_recipe,
 )
-from idiolect.experiments.predictions import probabilities
 from idiolect.record.files import whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
@@ -227,7 +227,7 @@ def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe:
     else:
         names = pa.array(list(task.classes), pa.string())
         table = table.append_column("prediction", names.take(pa.array(outputs.argmax(axis=1))))
-        chances = probabilities(outputs)
+        chances = softmax(np.asarray(outputs, np.float64), axis=1)
         for number, name in enumerate(task.classes):
             table = table.append_column(_probability(name), pa.array(chances[:, number]))
     kinds = pa.array(["personal", "shared"])

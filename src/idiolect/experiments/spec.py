@@ -25,7 +25,7 @@ from idiolect.experiments.protection_spec import (
     SecureAggregationSpec,
 )
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
-from idiolect.objectives import OBJECTIVES
+from idiolect.objectives import OBJECTIVES, Objective
 from idiolect.record.schema import Swept
 from idiolect.visible import one_line
 
@@ -98,6 +98,11 @@ class MethodSpec:
     objective: str | None = None
     settings: Table = dataclasses.field(default_factory=dict)
     swept: Swept | None = None  # where a sweep made it of another method
+
+    @property
+    def minimised(self) -> type[Objective] | None:
+        """The class of its objective, its algorithm's own unless told; None where there is none of that name."""
+        return OBJECTIVES.get(self.objective or find(self.algorithm).objective or "")
 
     @property
     def base(self) -> str:
@@ -273,16 +278,12 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     parts: Table = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
     entries = coerce(Table, table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
-    name = _check_name(coerce(str, table.get("name", default_name), "name"))
-    return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
-
-
-def _check_name(name: str) -> str:
+    name = coerce(str, table.get("name", default_name), "name")
     if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
         raise RequestError(
             f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
         )
-    return name
+    return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
 
 
 def _renewed(entry: Any) -> Any:
@@ -322,7 +323,10 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
             raise RequestError(f"A method's label must be printable, got {label!r}; use letters and digits.")
     defaults = coerce(Table, table.get("defaults", {}), "defaults")
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
-    _check_defaults(defaults, methods)
+    # a default may miss some methods of the spec, but a name that no algorithm or objective has is a slip
+    named = {*ALGORITHMS, *(method.algorithm for method in methods)}
+    known = [*map(setting_names, named), *map(own_settings, OBJECTIVES.values())]
+    refuse_unknown(defaults, set[str]().union(*known), "[defaults]")
     return methods
 
 
@@ -337,7 +341,8 @@ def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpe
     objective = coerce(str | None, settings.pop("objective", None), f"{where}.objective")
     sweep = settings.pop("swept", None)
     known = setting_names(algorithm, objective)
-    if settings.get("step_size") == "theory" and "step_size" not in known and _asks_theory(algorithm):
+    asks_theory = any(field.metadata.get("theory") for field in dataclasses.fields(find(algorithm).algorithm))
+    if settings.get("step_size") == "theory" and "step_size" not in known and asks_theory:
         del settings["step_size"]  # it says: leave all to theory, which is what leaving all out means
     refuse_unknown(settings, known, f"[{where}] {algorithm}")
     swept = None
@@ -347,13 +352,6 @@ def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpe
     shared = common_names(algorithm, objective)
     common = {name: value for name, value in defaults.items() if name in shared}
     return MethodSpec(label, algorithm, objective, common | settings, swept)
-
-
-def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) -> None:
-    """A default may miss some methods of the spec, but a name that no algorithm or objective has is a slip."""
-    named = {method.algorithm for method in methods}
-    of_algorithms = {name for one in {*ALGORITHMS, *named} for name in setting_names(one)}
-    refuse_unknown(defaults, of_algorithms.union(*map(own_settings, OBJECTIVES.values())), "[defaults]")
 
 
 def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
@@ -371,10 +369,6 @@ def common_names(algorithm: str, objective: str | None = None) -> list[str]:
     method = find(algorithm)
     another = set(getattr(method.algorithm, "makes_another", ())) - set(method.preset)
     return [name for name in setting_names(algorithm, objective) if name not in another]
-
-
-def _asks_theory(algorithm: str) -> bool:
-    return any(field.metadata.get("theory") for field in dataclasses.fields(find(algorithm).algorithm))
 
 
 def own_settings(cls: type) -> list[str]:

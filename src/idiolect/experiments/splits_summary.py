@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
 from idiolect.experiments.candidates import LOCAL
-from idiolect.metrics.intervals import within
-from idiolect.metrics.paired import Estimates, Intervals, student_intervals
+from idiolect.experiments.trained import over_clients
+from idiolect.metrics.paired import Estimates, Intervals, student_intervals, within
 from idiolect.metrics.resampled import gain_estimates, score_estimates
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
@@ -194,10 +194,8 @@ def _plain(found: Intervals, values: np.ndarray) -> SplitsMean | None:
 
 
 def _over_clients(values: np.ndarray) -> np.ndarray:
-    """(..., clients) -> the mean over clients that have the number; not-a-number where none has."""
-    known = np.isfinite(values)
-    count = known.sum(axis=-1)
-    return np.where(known, values, 0.0).sum(axis=-1) / np.where(count > 0, count, np.nan)
+    """An infinite loss is none: the mean over splits is of the others."""
+    return over_clients(values, np.isfinite(values))
 
 
 def _method_line(

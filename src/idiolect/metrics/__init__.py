@@ -2,32 +2,22 @@
 """One number per client, then summaries, intervals, verdicts and breakdowns."""
 
 from idiolect.metrics.instances import Breakdown, breakdown
-from idiolect.metrics.intervals import client_gains, client_intervals, gains_from_scores
 from idiolect.metrics.jackknife import pseudo_values
 from idiolect.metrics.optimum import consensus_error, distance_to_optimum, suboptimality
-from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
-from idiolect.metrics.personalization import Personalization, personalization_metrics, personalization_of
+from idiolect.metrics.paired import Estimates, paired_estimates, student_intervals
+from idiolect.metrics.personalization import personalization_metrics
 from idiolect.metrics.resampled import gain_estimates, score_estimates
-from idiolect.metrics.routing import Routing, routing_report
-from idiolect.metrics.scores import SCORES, Score, default_score, find_score, proper_score
+from idiolect.metrics.routing import routing_report
+from idiolect.metrics.scores import SCORES, default_score, find_score, proper_score
 from idiolect.metrics.shrinkage import expected_gains
-from idiolect.metrics.summary import Gain, Summary, gains, paired_difference, paired_gain, summarise
-from idiolect.metrics.verdicts import VERDICTS, false_discovery, judge
+from idiolect.metrics.summary import gains, paired_difference, paired_gain, summarise
+from idiolect.metrics.verdicts import false_discovery, judge
 
 __all__ = [
     "SCORES",
-    "VERDICTS",
     "Breakdown",
     "Estimates",
-    "Gain",
-    "Intervals",
-    "Personalization",
-    "Routing",
-    "Score",
-    "Summary",
     "breakdown",
-    "client_gains",
-    "client_intervals",
     "consensus_error",
     "default_score",
     "distance_to_optimum",
@@ -36,13 +26,11 @@ __all__ = [
     "find_score",
     "gain_estimates",
     "gains",
-    "gains_from_scores",
     "judge",
     "paired_difference",
     "paired_estimates",
     "paired_gain",
     "personalization_metrics",
-    "personalization_of",
     "proper_score",
     "pseudo_values",
     "routing_report",

@@ -59,11 +59,6 @@ class Advised:
         return [rows[place] for place in self.order] if len(rows) == len(self.order) else rows
 
 
-def is_advice(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder holds finished advice."""
-    return (Path(folder) / "advise.json").is_file()
-
-
 def read_advice(folder: str | os.PathLike[str]) -> Advised:
     """Read the folder; RequestError says in one sentence why it cannot be."""
     path = Path(folder)

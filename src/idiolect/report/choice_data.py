@@ -10,6 +10,7 @@ from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
 from idiolect.report.choice import ChoiceFound, chosen_of
 from idiolect.report.figure_data import Data
+from idiolect.report.folder import floats
 from idiolect.report.packed import packed
 
 MUTUAL = 0.5  # of the share that all clients alike would have: what both must give to stand in one group
@@ -31,7 +32,7 @@ def choice_figure(choice: ChoiceFound) -> Data:
         "own": [found.chosen.test.mean, found.chosen.test.worst_decile],
         "bytes": [entry.spent.traffic_bytes for entry in found.values],
         "names": list(rows),
-        "scores": packed(_known([row.test for lines in rows.values() for row in lines])),
+        "scores": packed(floats([row.test for lines in rows.values() for row in lines])),
         "chosen": [chosen_of(lines)[0] for lines in rows.values()],
     }
 
@@ -50,9 +51,9 @@ def map_figure(advised: Advised) -> Data:
         "ways": list(WORDS.values()),
         "advice": [list(WORDS).index(entry.advice) for entry in clients],
         "groups": _groups(advised),
-        "gain": packed(_known([gain.expected for gain in gains])),
-        "low": packed(_known([gain.low for gain in gains])),
-        "high": packed(_known([gain.high for gain in gains])),
+        "gain": packed(floats([gain.expected for gain in gains])),
+        "low": packed(floats([gain.low for gain in gains])),
+        "high": packed(floats([gain.high for gain in gains])),
         "weights": None if weights is None else _weights(weights),
     }
 
@@ -80,7 +81,3 @@ def _weights(found: CollaborationMap) -> Data:
         "whose": whose.tolist(),
         "share": packed(shares[of, whose]),
     }
-
-
-def _known(values: list[float | None]) -> np.ndarray:
-    return np.asarray([np.nan if value is None else value for value in values], float)

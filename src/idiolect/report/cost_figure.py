@@ -30,7 +30,7 @@ from idiolect.report.style import (
     reach_of,
     widen,
 )
-from idiolect.report.wording import score_words, shortened
+from idiolect.report.wording import shortened
 
 
 class Panel(NamedTuple):
@@ -75,11 +75,10 @@ class Curve:
 
 def score_against_cost(run: Run) -> Figure | None:
     """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
-    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
-    curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
+    curves = curves_of(run)
     if not curves:
         return None
-    words, colours = score_words(run.score), method_colours(run)
+    words, colours = run.words, method_colours(run)
     panels, figure = _panels(12, 3.5, len(curves) + 2, (1, 1, 1, 0.62))
     for place, (axes, panel) in enumerate(zip(panels, OF_SCORE)):
         spent = np.concatenate([curve.costs[place].ravel() for curve in curves])
@@ -146,15 +145,19 @@ def curve_of(run: Run, method: str, diverged: bool) -> Curve:
         cells[seed_of, round_of] = values
         return cells
 
-    mean, worst = (spread(_validation(rows, run.score, which)) for which in ("mean", "worst_decile"))
+    scores = []
+    for statistic in ("mean", "worst_decile"):
+        both = [numbers(rows, f"validation_{kind}_{run.score}_{statistic}") for kind in ("personal", "shared")]
+        values = np.where(np.isnan(both[0]), both[1], both[0])  # the shared model's where a method has no other
+        scores.append(spread(np.where(np.isfinite(values), values, np.nan)))
+    mean, worst = scores
     return Curve(method, tuple(spread(panel.spent(rows)) for panel in OF_SCORE), mean, worst, diverged)
 
 
-def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
-    """The personal models' score; the shared model's where a method has no other."""
-    personal, shared = (numbers(rows, f"validation_{kind}_{score}_{statistic}") for kind in ("personal", "shared"))
-    values = np.where(np.isnan(personal), shared, personal)
-    return np.where(np.isfinite(values), values, np.nan)
+def curves_of(run: Run) -> list[Curve]:
+    """The curves of all methods that were scored on validation rows."""
+    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
+    return [curve for curve in curves if np.isfinite(curve.mean).any()]
 
 
 def rounds_shown(curve: Curve) -> np.ndarray:

@@ -11,8 +11,18 @@ import numpy as np
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
 from idiolect.report.columns import INSTANCES
-from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel, band, curve_of, rounds_shown, spends
-from idiolect.report.distribution_figure import client_scores
+from idiolect.report.cost_figure import (
+    OF_OPTIMUM,
+    OF_SCORE,
+    Curve,
+    Panel,
+    band,
+    curve_of,
+    curves_of,
+    rounds_shown,
+    spends,
+)
+from idiolect.report.distribution_figure import client_scores, deciles_of
 from idiolect.report.folder import Run, mean_known, numbers, of_method
 from idiolect.report.packed import packed
 from idiolect.report.privacy import array_line
@@ -46,11 +56,10 @@ def run_figures(run: Run) -> dict[str, Data]:
 
 def score_curves(run: Run) -> Data | None:
     """Validation score by what was spent, mean and worst tenth of clients."""
-    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
-    curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
+    curves = curves_of(run)
     if not curves:
         return None
-    colours, words = method_colours(run), score_words(run.score)
+    colours, words = method_colours(run), run.words
     lines = [_score_line(curve, page_colour(colours[curve.method])) for curve in curves]
     return _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
 
@@ -117,16 +126,15 @@ def deciles(run: Run) -> Data | None:
     colours, lines = method_colours(run), list[Data]()
     for entry in run.methods:
         lines += [] if entry.diverged else _decile_line(run, entry, page_colour(colours[entry.method]), entry.method)
-    return {"kind": "deciles", "title": f"test {score_words(run.score).title}", "lines": lines} if lines else None
+    return {"kind": "deciles", "title": f"test {run.words.title}", "lines": lines} if lines else None
 
 
 def _decile_line(run: Run, entry: MethodSummary, colour: str, label: str) -> list[Data]:
     """One row of the figure; none where no client has a score."""
     scores = client_scores(run, entry.method)
-    seeds = [one[~np.isnan(one)] for one in scores if not np.isnan(one).all()]
-    if not seeds:
+    if np.isnan(scores).all():
         return []
-    ends = np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
+    _, ends = deciles_of(scores)
     line: Data = {"method": label, "colour": colour, "deciles": [float(f"{end:.6g}") for end in ends]}
     line |= {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
     return [line]
@@ -151,22 +159,14 @@ def _spoken(instance: str) -> str:
 
 def routes(run: Run) -> Data | None:
     """How likely rows take the shared version of each layer, by which model gets them right."""
-    groups = [group for entry in run.methods for group in _routes_of(entry)]
+    groups: list[Data] = []
+    for entry in run.methods:
+        if found := entry.routing:
+            for place, layer in enumerate(found.names):
+                shares = [found.shared_share[place], *(found.by_category[name][place] for name in INSTANCES)]
+                groups.append({"name": f"{entry.method}: {layer}", "values": shares})
     names = ["all rows", *(_spoken(name) for name in INSTANCES)]
     return _bars("mean probability of the shared version (%)", names, groups, stacked=False) if groups else None
-
-
-def _routes_of(entry: MethodSummary) -> list[Data]:
-    found = entry.routing
-    if found is None:
-        return []
-    return [
-        {
-            "name": f"{entry.method}: {layer}",
-            "values": [found.shared_share[place], *(found.by_category[name][place] for name in INSTANCES)],
-        }
-        for place, layer in enumerate(found.names)
-    ]
 
 
 def _bars(title: str, parts: list[str], groups: list[Data], stacked: bool) -> Data:
@@ -179,12 +179,11 @@ def sent(statement: Statement | None) -> Data | None:
         {
             "name": entry.method,
             "arrays": [[array_line(one), one.bytes] for one in entry.uploads],
-            "about": [f"{entry.uploads_in_all:,} uploads of all clients", _least(entry.rows_at_least.rows)],
+            "about": [
+                f"{entry.uploads_in_all:,} uploads of all clients",
+                f"each from {entry.rows_at_least.rows:,} rows at least",
+            ],
         }
         for entry in (statement.methods if statement else ())
     ]
     return {"kind": "sent", "lines": lines, "title": "bytes that a client sends in a round"} if lines else None
-
-
-def _least(rows: int) -> str:
-    return f"each from {rows:,} rows at least"

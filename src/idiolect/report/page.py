@@ -9,7 +9,7 @@ from pathlib import Path
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import answer as answers
-from idiolect.report import choice_table, sections
+from idiolect.report import choice_table
 from idiolect.report.choice import ChoiceFound
 from idiolect.report.choice_data import choice_figure
 from idiolect.report.choice_figure import drawn_choice
@@ -55,7 +55,7 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
 
 def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[ChoiceFound] = ()) -> str:
     """The page as text."""
-    words, table = score_words(run.score), compare(run)
+    words, table = run.words, compare(run)
     tables = [client_table(run, entry.method) for entry in run.methods if not entry.diverged]
     tables = [one for one in tables if len(one)]
     wanted = table.answer.personalized or table.answer.best
@@ -81,10 +81,10 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         drawn=drawn,
         choices=choices,
         seeds=max((len(entry.seeds) for entry in run.methods), default=1),
-        clients=sections.clients(tables, shown, words),
+        tables=tables,
+        shown=shown,
         page_data=_page_data(run, tables, shown, choices),
         privacy=run.privacy,
-        settings=sections.settings(run),
         spec=run.spec_text,
         machine=facts(run.machine),
     )
@@ -96,7 +96,7 @@ def _page_data(
     """What the page's script draws from."""
     figures = run_figures(run) | {f"choice-{place}": choice_figure(choice) for place, choice in enumerate(choices)}
     clients = client_data(tables, shown, method_colours(run))
-    score = score_facts(score_words(run.score), run.higher_is_better)
+    score = score_facts(run.words, run.higher_is_better)
     return {"score": score, "clients": clients, "figures": figures}
 
 

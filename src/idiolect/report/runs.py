@@ -16,7 +16,7 @@ from idiolect.record.schema import MethodSummary
 from idiolect.report.answer import level_with
 from idiolect.report.folder import FolderError, Run, read
 from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
-from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, percent, plural, score_words, ties
+from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, plural, score_words, ties, whole
 
 HEADS = ("run", "method", "mean", "worst 10 %", "gain over alone [95 %]", "helped %", "hurt %", "rounds", "MB")
 NEEDED = 5  # heads that are shown however narrow the terminal is
@@ -51,8 +51,8 @@ class RunsFound:
             (entry.score.mean, words.bare(entry.score.mean)),
             (entry.score.worst_decile, words.bare(entry.score.worst_decile)),
             (None if gain is None else gain.mean, "alone" if entry.alone else shown),
-            (entry.helped, percent(entry.helped)),
-            (entry.hurt, percent(entry.hurt)),
+            (entry.helped, whole(entry.helped)),
+            (entry.hurt, whole(entry.hurt)),
             (entry.rounds, str(entry.rounds)),
             (entry.traffic_bytes, megabytes(entry.traffic_bytes)),
         ]

@@ -56,12 +56,6 @@ class SplitsFound:
         return to_json(self.found) | {"answer": answer(self), "clients": to_json(shown)}
 
 
-def is_splits(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder was made for repeated splits."""
-    path = Path(folder)
-    return (path / "splits.json").is_file() or (path / "split-01").is_dir()
-
-
 def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
     """Read the folder; FolderError says in one sentence why it cannot be."""
     path = Path(folder)

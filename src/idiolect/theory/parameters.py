@@ -167,6 +167,7 @@ def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     """What the user set among the fields that theory could have; a block that is absent leaves no choice of p_w."""
     asked = [field for field in dataclasses.fields(algorithm) if field.metadata.get("theory") or field.default is None]
     values = {field.name: getattr(algorithm, field.name) for field in asked if field.name not in left}
+    # an absent block is never sampled and the other one always: there is nothing to choose
     if not (algorithm.objective.has_shared and algorithm.objective.has_personal):
         values.pop("shared_probability", None)
     return {name: _number(value) for name, value in values.items() if value is not None}

@@ -65,6 +65,7 @@ def _targets(task: Task, width: int, sums: Mapping[str, SiteSums], split: str, t
             np.repeat([place[name] for name in one.class_counts], list(one.class_counts.values()))
             for one in sums.values()
         ]
+        # which row has which class is not known, nor asked: the score is chosen by how many have it
         found = np.concatenate(parts).astype(np.int32)
         if len(found) == total:
             return found

@@ -39,6 +39,7 @@ def choose_step(prepared: Prepared, method: MethodSpec, train: Train) -> Chosen:
     steps = axes[0].values
     trials = [_try_step(method, step, f"-try{place}", train) for place, step in enumerate(steps)]
     best = best_of(trials)
+    # minus infinity: none has a score at all
     if math.isinf(best.score):
         tried = ", ".join(f"{step:g}" for step in steps)
         raise RequestError(
