@@ -78,7 +78,7 @@ class OnDisk(Population):
         return self._file
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[None, Tally, int | None]:
-        """Write every client's initial state, part by part."""
+        """Write every client's initial state, part by part; their cost is that of parts."""
         own, root = tree.take((algorithm, roots), 0)
         costs, lost = [], None
         for members, data in self._each_part(self._data):
@@ -90,7 +90,7 @@ class OnDisk(Population):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = RecordFile(self._folder / "client_states.bin", shapes, self.rows.clients)
             self._write(members, [np.asarray(leaf) for leaf in leaves])
-            costs.append(jax.tree.map(np.asarray, tally))
+            costs.append(jax.tree.map(lambda count: np.sum(np.asarray(count, np.int64), keepdims=True), tally))
         self.mark(0)
         return None, jax.tree.map(lambda *counts: np.concatenate(counts)[None], *costs), lost
 

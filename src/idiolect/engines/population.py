@@ -56,7 +56,7 @@ class Population(abc.ABC):
 
     @abc.abstractmethod
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
-        """(initial states, their cost by lane and client, the first client whose preparation failed)."""
+        """(initial states, their cost by lane and client or part, the first client whose preparation failed)."""
 
     @abc.abstractmethod
     def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
