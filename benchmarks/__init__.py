@@ -18,6 +18,7 @@ NAMES = (
     "recording",
     "start",
     "scale",
+    "growth",
     "memory",
     "neighbours",
     "coverage",
@@ -35,3 +36,4 @@ NAMES = (
     "protection-clip",
     "masks",
 )
+BY_NAME = ("peers",)  # fetches other libraries: never unless it is named
