@@ -18,14 +18,17 @@ NAMES = (
     "recording",
     "start",
     "scale",
+    "growth",
     "memory",
     "neighbours",
     "coverage",
     "advice-coverage",
     "gpu",
     "networks-gpu",
+    "rounds-gpu",
     "answers",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -36,3 +39,4 @@ NAMES = (
     "protection-attacks",
     "masks",
 )
+BY_NAME = ("peers",)  # fetches other libraries: never unless it is named

@@ -17,6 +17,7 @@ from idiolect.cli import app
 from idiolect.core.addressing import address
 from idiolect.core.checks import RequestError
 from idiolect.experiments.candidates import comparison
+from idiolect.experiments.contest import Contest
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.protection import attackers_of, out_of_reach
@@ -164,13 +165,13 @@ def test_targets_that_no_clipped_change_reaches_are_warned_of(clip, warned):
 
 
 def test_a_comparison_with_a_budget_chooses_nothing_on_rows():
-    table = comparison({"source": "table", "path": "x.csv"}, epsilon=3.0, step_sizes=[0.3])
+    table = comparison({"source": "table", "path": "x.csv"}, Contest(epsilon=3.0, step_sizes="0.3"))
     assert "tuning" not in table
     assert table["privacy"] == {"epsilon": 3.0}
     assert table["data"]["preparation"] == "local"
     assert table["defaults"]["step_size"] == 0.3
     with pytest.raises(RequestError, match="several --step-sizes"):
-        comparison({"source": "table"}, epsilon=3.0, step_sizes=[0.3, 0.1])
+        comparison({"source": "table"}, Contest(epsilon=3.0, step_sizes="0.3,0.1"))
 
 
 def test_under_secure_aggregation_a_run_states_what_went_up(tmp_path):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from idiolect.record.privacy import Array, Aside, MethodSent, PreparationSent, Statement
+from idiolect.record.privacy import Array, MethodSent, PreparationSent, Statement
 from idiolect.report.wording import count, plural, size
 
 TITLE = "What left each client"
@@ -42,7 +42,9 @@ def protection_line(entry: MethodSent) -> str:
 def common_lines(statement: Statement) -> list[str]:
     """Preparation, what is not counted in bytes, and what finding out who is alike sent."""
     lines = [_preparation_line(statement.preparation)] if statement.preparation else []
-    lines += [f"Also, not counted in bytes: {_numbered(part)}." for part in statement.also]
+    for part in statement.also:
+        amount = "" if part.numbers is None else f" ({plural(part.numbers, 'number')})"
+        lines.append(f"Also, not counted in bytes: {part.what}{amount}.")
     found = statement.exchange
     if found:
         lines.append(
@@ -50,10 +52,6 @@ def common_lines(statement: Statement) -> list[str]:
             f"each array up from {plural(found.rows_at_least or 0, 'row')} at least. {found.reveals}"
         )
     return lines
-
-
-def _numbered(part: Aside) -> str:
-    return part.what + (f" ({plural(part.numbers, 'number')})" if part.numbers is not None else "")
 
 
 def _preparation_line(found: PreparationSent) -> str:

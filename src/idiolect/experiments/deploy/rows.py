@@ -37,10 +37,12 @@ def table_request(data: DataSpec, recipe: Preprocessing | None = None) -> TableR
         weight=data.weight_column,
         task=data.task,
         split=Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column),
+        # one client, which is this site: what would divide clients, or compare them, does not apply
         held_out=0,
         seed=data.seed,
         scaling=str(data.settings.get("scaling", "standard")),
         target_scaling=str(data.settings.get("target_scaling", "standard")),
+        # with a recipe nothing is left to find out about the rows: it is applied as it was given
         preparation=way if recipe is None else GIVEN,
         recipe=recipe,
         alone=True,
