@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from idiolect.accounting.ledger import Ledger
 from idiolect.algorithms import find
-from idiolect.collaborate.excess import Exchange
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, nearest
@@ -42,11 +42,13 @@ Number: TypeAlias = float | list[float]  # for all clients, or one for each
 class Built(NamedTuple):
     """A method ready to run, and sentences about how its settings were chosen."""
 
+    method: MethodSpec
     algorithm: Algorithm
     notes: list[str]
     warnings: list[str]
     chosen: dict[str, Number]  # what theory chose
-    agreed: Exchange | None = None  # what it was sent to find out who listens to whom
+    spent: Ledger = Ledger()  # before the first round: what finding out who listens to whom has sent
+    absence: str | None = None  # what is to be said where clients are absent from rounds
     theory: frozenset[str] = frozenset()  # notes that say by which theorem settings were chosen
     protected: tuple[str, ...] = ()  # what protections are around it, in words
     spending: Spending | None = None  # what its rounds spend of a privacy budget
@@ -210,9 +212,12 @@ def build_method(
     algorithm = dataclasses.replace(algorithm, **found)
     check_settings(algorithm, where, only=chosen)
     notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
-    agreed = collaboration.exchange if collaboration is not None and told else None
+    spent = Ledger()
+    if told and collaboration is not None and collaboration.exchange is not None:
+        sent = collaboration.exchange
+        spent = Ledger(upload_bytes=sent.upload_bytes, download_bytes=sent.download_bytes)
     warnings = [f"{method.label}: {text}" for text in advice.warnings]
-    return Built(algorithm, notes, warnings, chosen, agreed, frozenset(notes[len(told) :]))
+    return Built(method, algorithm, notes, warnings, chosen, spent, theory=frozenset(notes[len(told) :]))
 
 
 def addressed(value: Setting) -> Setting | PerClient:

@@ -25,10 +25,10 @@ from idiolect.engines.simulate import Checkpoint, Options, Session, open_session
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
 from idiolect.experiments.execute import MOST_KEPT, Say, is_tuned
+from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
 from idiolect.experiments.privacy import dial_statement
 from idiolect.experiments.protection import is_protected
-from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed

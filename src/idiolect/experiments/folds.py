@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ways to part the same clients' rows into training and validation rows, so that few rows choose well."""
+"""Other ways to part the same clients' rows: folds, so that few rows choose well, and all of them for a last fit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ import numpy as np
 
 from idiolect.core.data import Rows, join_rows, take_weights
 from idiolect.core.keys import Purpose, host_generator
-from idiolect.data.federation import Federation
+from idiolect.data.federation import Federation, no_rows
 
 MOST_ROWS = 6_000  # training and validation rows up to which several folds are worth their time
 MOST_CLIENTS = 2_000
+
+
+def with_validation_rows(federation: Federation) -> Federation:
+    """The same clients whose training rows are those that trained and those that validated; none validates."""
+    train, order = join_rows(federation.train, federation.validation)
+    groups = federation.groups
+    if groups is not None:
+        groups = np.concatenate(groups[:2])[order], groups[1][:0], groups[2]
+    held_out = None if federation.held_out is None else with_validation_rows(federation.held_out)
+    empty = no_rows(federation.validation)
+    return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
 
 
 def fold_count(federation: Federation) -> int:

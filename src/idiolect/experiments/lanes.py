@@ -31,7 +31,7 @@ STABLE = 1.5  # step times curvature, of at most 2, that a strength may lead to
 LEAST = 0.1  # of a step: strength that a client is given however much its own rows curve
 
 Report = Callable[[int, int], None]  # rounds done, rounds in all
-Units = Callable[[Prepared], np.ndarray]  # (clients,) by the rows that a fold trains on
+Units = Callable[[Prepared, MethodSpec], np.ndarray]  # (clients,) by the rows that a fold trains on
 Personal = dict[str, np.ndarray]  # score -> one number per client, of the personal models
 
 
@@ -183,8 +183,13 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         prepared = prepared.on_rows(rows, method)
     spec, federation = prepared.spec, prepared.federation
     # constants are those of the fold's own rows, and so are steps and strengths in their units
-    settings = [method.settings | _of_lane(request, point, prepared) for point in points]
-    algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
+    lanes = [for_rows(point, request.in_rows, federation, prepared.constants) for point in points]
+    if request.own_units is not None:
+        units = request.own_units(prepared, method)
+        lanes = [own | {"step_size": (own["step_size"] * units).tolist()} for own in lanes]
+    algorithms = [
+        prepared.build(dataclasses.replace(method, settings=method.settings | own)).algorithm for own in lanes
+    ]
     training = spec.training
     # lanes need one program; "auto" would measure executors for each of a dozen short searches
     if training.executor == "auto" or training.executor.startswith("looped"):
@@ -196,14 +201,6 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     training = dataclasses.replace(training, rounds=rounds, record_every=max(rounds, 1), block=training.block or BLOCK)
     seeds = [spec.seeds[0]] * len(points)
     return open_session(algorithms, federation, training, seeds, prepared.scores, Options(choose_by=prepared.choose_by))
-
-
-def _of_lane(request: Request, point: Point, prepared: Prepared) -> dict[str, Any]:
-    """A candidate's settings on these rows."""
-    settings = for_rows(point, request.in_rows, prepared.federation, prepared.constants)
-    if request.own_units is not None:
-        settings["step_size"] = (point["step_size"] * request.own_units(prepared)).tolist()
-    return settings
 
 
 def _watch(lanes: list[Lane], number: int) -> Watch:

@@ -18,8 +18,8 @@ from idiolect.data.preparation import WAYS, Preparation
 from idiolect.engines.run import Run
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
+from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
-from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.ridge import RIDGES
 from idiolect.experiments.trained import Trained
 from idiolect.record import privacy as record

@@ -25,7 +25,7 @@ from idiolect.experiments.protection_spec import (
     SecureAggregationSpec,
 )
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
-from idiolect.objectives import OBJECTIVES
+from idiolect.objectives import OBJECTIVES, Objective
 from idiolect.record.schema import Swept
 from idiolect.visible import one_line
 
@@ -98,6 +98,11 @@ class MethodSpec:
     objective: str | None = None
     settings: Table = dataclasses.field(default_factory=dict)
     swept: Swept | None = None  # where a sweep made it of another method
+
+    @property
+    def minimised(self) -> type[Objective] | None:
+        """The class of its objective, its algorithm's own unless told; None where there is none of that name."""
+        return OBJECTIVES.get(self.objective or find(self.algorithm).objective or "")
 
     @property
     def base(self) -> str:

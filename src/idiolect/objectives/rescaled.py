@@ -52,7 +52,3 @@ class RescaledObjective(ComposedObjective):
     def init_shared(self, key: Key) -> Params:
         """The w at which u is the model's start."""
         return self.from_model(self.client_loss.init(key))
-
-    def init_personal(self, key: Key) -> Params:
-        """The model's start."""
-        return self.client_loss.init(key)

@@ -29,7 +29,7 @@ from idiolect.engines import door
 from idiolect.engines.billing import Account, Prepared, bill_block, bill_delivery, open_account
 from idiolect.engines.client import Round
 from idiolect.engines.cohorts import Participation
-from idiolect.engines.deploy.link import Link, Question, awaited
+from idiolect.engines.deploy.link import Link, Question
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
 from idiolect.engines.deploy.settings import settings_digest
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, norm_of, pack, unpack
@@ -144,7 +144,6 @@ class Coordinator:
         return Question(self.job.begin(site) | {"method": self.link.method, "forms": forms}, {})
 
     def _begun(self, site: str, message: Message) -> Work:
-        awaited(site, message, "ready")
         own = door.own_settings(self.job.algorithm, self.link.numbers[site])
         if message.content.get("settings") != settings_digest(own, self.job.training.precision):
             raise WireError(f"Site {site!r} would train with other settings; use the same spec and version.")
@@ -200,7 +199,6 @@ class Coordinator:
 
     def _upload(self, site: str, message: Message) -> tuple[Tree, Work]:
         who = f"Site {site!r}"
-        awaited(site, message, "upload")
         work = work_of(message.content.get("work"), who)
         if not work.finite:
             self.unsound.add(site)
@@ -249,8 +247,7 @@ class Coordinator:
         owed = [site for site in self.link.numbers if site in places.unsettled and places.counted[site] == number]
         waiting = [site for site in owed if site not in self._cohort(number)]
         if waiting:
-            questions = {site: Question({}, {}) for site in waiting}
-            self.link.ask("settle", number, questions, lambda site, message: awaited(site, message, "settled"))
+            self.link.ask("settle", number, dict.fromkeys(waiting, Question()), lambda site, message: True)
 
     def _record(self, standing: Standing) -> Standing:
         """Scores of all sites on their validation rows; where they are the best so far, sites keep their states."""
@@ -280,7 +277,6 @@ class Coordinator:
         }
 
     def _scored(self, site: str, message: Message) -> Scores:
-        awaited(site, message, "scores")
         return scores_of(message.content.get("scores"), self.job.scores, f"Site {site!r}")
 
     def finish(self, standing: Standing) -> tuple[Standing, Ends]:
@@ -300,7 +296,7 @@ class Coordinator:
         return standing._replace(account=account), Ends(ends, tuple(found))
 
     def _ended(self, site: str, message: Message) -> tuple[dict[str, dict[str, Scores]], Work]:
-        who, content = f"Site {site!r}", awaited(site, message, "finished").content
+        who, content = f"Site {site!r}", message.content
         found: dict[str, dict[str, Scores]] = {}
         for when in ("last", "selected"):
             one = content.get(when)

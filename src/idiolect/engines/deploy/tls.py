@@ -38,6 +38,11 @@ class Papers(NamedTuple):
     key: Path
     authority: Path
 
+    @classmethod
+    def of(cls, kit: Path) -> Papers:
+        """Those of a kit, by the names that they have in every kit."""
+        return cls(kit / "own.crt", kit / "own.key", kit / "authority.crt")
+
 
 def _context(papers: Papers, purpose: ssl.Purpose) -> ssl.SSLContext:
     try:

@@ -20,8 +20,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.shared_files import HEART_CATEGORIES, heart_table
 from idiolect.data.tables import read
-from idiolect.engines.deploy.tls import TlsServer
-from idiolect.experiments.deploy.certificates import papers_in
+from idiolect.engines.deploy.tls import Papers, TlsServer
 from idiolect.experiments.deploy.kits import CONNECT_FILE, coordinate_kit, make_kits, read_server_file
 from idiolect.experiments.deploy.rows import table_request
 from idiolect.experiments.spec import Spec, from_table
@@ -90,7 +89,7 @@ def run_demo(folder: Path, spec: Spec, tables: dict[str, pa.Table], say: Say) ->
     for name, table in tables.items():
         pacsv.write_csv(table, kits[name] / "rows.csv")
     own = read_server_file(kits["server"])
-    server = TlsServer((LOOPBACK, 0), papers_in(kits["server"]), own.sites)
+    server = TlsServer((LOOPBACK, 0), Papers.of(kits["server"]), own.sites)
     for name in tables:
         (kits[name] / CONNECT_FILE).write_text(f'host = "{LOOPBACK}"\nport = {server.address[1]}\n', encoding="utf-8")
     done = False

@@ -25,7 +25,7 @@ from idiolect.engines.deploy.wire import Facts
 from idiolect.engines.deploy.worker import Post
 from idiolect.engines.door import PRECISIONS, own_settings, run_precision
 from idiolect.experiments.build import assemble, build_client_loss, problem_constants
-from idiolect.experiments.deploy.agreement import check_deployable, run_digest, versions
+from idiolect.experiments.deploy.agreement import check_deployable, constants_to_facts, run_digest, versions
 from idiolect.experiments.deploy.rows import federation_at_site, read_site_table, table_request
 from idiolect.experiments.deploy.site_file import SiteFile
 from idiolect.experiments.protection import protect_at_site
@@ -33,7 +33,6 @@ from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
 
-CONSTANTS = ("client_smoothness", "client_strong_convexity", "client_component_smoothness")
 RESULT = "run"  # the folder in the site's that `predict` reads
 
 
@@ -65,20 +64,13 @@ class SpecDesk:
             return self._answer_sums()
         federation = self._federation(content)
         found = problem_constants(self._loss(federation), federation)
-        if found is None:
-            return {"constants": None}
-        numbers = {name: float(getattr(found, name)[0]) for name in CONSTANTS}
-        return {"constants": {**numbers, "exact": found.exact, "source": found.source}}
+        return {"constants": None if found is None else constants_to_facts(found, 0)}
 
     def _answer_sums(self) -> Facts:
         way, consent = self.spec.data.preparation, self.own.consent
         if way not in consent.preparation:
             raise RequestError(f'This site does not agree to preparation = "{way}"; it allows {consent.preparation}.')
-        if self.sums.rows["train"] < consent.least_rows:
-            raise RequestError(
-                f"This site has fewer training rows than the {consent.least_rows} that it asks of itself; add rows, or "
-                "lower allows.least_rows in its site.toml."
-            )
+        consent.check_rows(int(self.sums.rows["train"]))
         parts = (*self.sums.features.values(), *self.sums.targets.values())
         if not consent.texts and any(isinstance(one, Texts) for one in parts):
             raise RequestError("This site does not agree to send names of categories or classes (allows.texts).")

@@ -15,10 +15,8 @@ from idiolect.core.order import natural_key
 from idiolect.data.summaries import Numbers, Texts
 from idiolect.engines.deploy.kept import LOG
 from idiolect.experiments.deploy.agreement import versions
-from idiolect.experiments.deploy.certificates import check_certified
 from idiolect.experiments.deploy.desk import SpecDesk
-from idiolect.experiments.deploy.kits import RESULT, SERVER_FILE
-from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.deploy.kits import RESULT, SERVER_FILE, read_certified
 from idiolect.record.errors import DamagedError
 
 SHOWN = 5  # categories that a line names
@@ -33,8 +31,7 @@ class Looked(NamedTuple):
 
 def check_site(kit: Path) -> Looked:
     """What the site would say of its rows; RequestError where it would refuse or be refused."""
-    own = read_site_file(kit)
-    check_certified(kit, own.name)
+    own = read_certified(kit)
     desk = SpecDesk(own)
     desk.answer("sums", {})  # whether the site agrees
     sums = desk.sums

@@ -57,7 +57,7 @@ def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[st
     check_request(folder, spec, federation.sites, federation.later)
     kits = provision(folder, federation)
     parties = {name: kits[name] for name in (SERVER, *federation.sites, *federation.later)}
-    fill_kits(parties, spec, federation.sites, {"later": list(federation.later)})
+    fill_kits(parties, spec, federation.later)
     return kits
 
 
