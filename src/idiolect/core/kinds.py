@@ -121,6 +121,10 @@ class Masks(Protocol):
 
     sizes: MaskSizes
 
+    @property
+    def least(self) -> int:
+        """Clients that must stay to the end of a round."""
+
     def lift(self, upload: Tree, client: Array, present: Array) -> Tree:
         """What one client adds."""
 

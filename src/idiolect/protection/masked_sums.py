@@ -76,6 +76,11 @@ class MaskedReduction:
 
         return self.own.lower(jax.tree.map(one, partial.numbers, is_leaf=lambda node: isinstance(node, Digits)))
 
+    @property
+    def least(self) -> int:
+        """Clients that must stay to the end of a round."""
+        return self.rules.threshold
+
     def masking_client(self, number: int, session: bytes) -> ClientMasks:
         """A site's end of one round."""
         return ClientMasks(self.rules, number, session)
