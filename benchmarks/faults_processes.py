@@ -18,7 +18,7 @@ PRELOAD = [
     *("jax", "typer", "idiolect.cli", "idiolect.cli.training", "idiolect.experiments.execute"),
     *("idiolect.experiments.candidates", "idiolect.report", "idiolect.report.page", "benchmarks.faults_processes"),
 ]
-LIMIT = 120  # seconds that any one may take
+LIMIT = 120  # seconds that any one may take, unless it is said
 
 
 def start(arguments: list[str], said: Path, patience: float | None = None) -> BaseProcess:
@@ -30,9 +30,9 @@ def start(arguments: list[str], said: Path, patience: float | None = None) -> Ba
     return process
 
 
-def end(process: BaseProcess, said: Path) -> tuple[int, str]:
+def end(process: BaseProcess, said: Path, limit: float = LIMIT) -> tuple[int, str]:
     """(exit code, standard error) of a process that is to end by itself."""
-    process.join(LIMIT)
+    process.join(limit)
     if process.is_alive():
         process.kill()
         process.join()

@@ -64,6 +64,7 @@ def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -
     from idiolect.data.fetching import fetch as get
 
     row = find_dataset(name)
+    # fetching twice would cost the home of the data, and could bring another version of it
     place = whereabouts(row)
     if place != "not here":
         _put_standing(row, "here already", as_format)

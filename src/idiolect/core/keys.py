@@ -51,6 +51,7 @@ class Purpose(enum.IntEnum):
     BOOTSTRAP = 15
     PREPROCESSING = 16
     ATTACKERS = 17
+    EVALUATED = 18
 
 
 def root_key(seed: ArrayLike) -> Key:

@@ -78,7 +78,7 @@ class OnDisk(Population):
         return self._file
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[None, Tally, int | None]:
-        """Write every client's initial state, part by part."""
+        """Write every client's initial state, part by part; their cost is that of parts."""
         own, root = tree.take((algorithm, roots), 0)
         costs, lost = [], None
         for members, data in self._each_part(self._data):
@@ -90,7 +90,7 @@ class OnDisk(Population):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = RecordFile(self._folder / "client_states.bin", shapes, self.rows.clients)
             self._write(members, [np.asarray(leaf) for leaf in leaves])
-            costs.append(jax.tree.map(np.asarray, tally))
+            costs.append(jax.tree.map(lambda count: np.sum(np.asarray(count, np.int64), keepdims=True), tally))
         self.mark(0)
         return None, jax.tree.map(lambda *counts: np.concatenate(counts)[None], *costs), lost
 
@@ -120,9 +120,9 @@ class OnDisk(Population):
         self._write(gathered.members, kept)
         self._kept, self._reached = _Kept(gathered.members, kept), reached
 
-    def parts(self, states: None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+    def parts(self, states: None, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """Clients in order, `part` at a time."""
-        for members, (leaves, data) in self._each_part(lambda some: (self._read(some), self._data(some))):
+        for members, (leaves, data) in self._each_part(lambda some: (self._read(some), self._data(some)), only):
             yield members, self._on_device(leaves), data
 
     def stands_at(self, reached: int) -> bool:
@@ -195,9 +195,11 @@ class OnDisk(Population):
         """Clients that any block of this shape can have."""
         return min(members.size, self.rows.clients)
 
-    def _each_part(self, read: Callable[[np.ndarray], T]) -> Iterator[tuple[np.ndarray, T]]:
+    def _each_part(
+        self, read: Callable[[np.ndarray], T], only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, T]]:
         """Clients in order, `part` at a time, with what is read of them; the next part is read while one is used."""
-        everyone = np.arange(self.rows.clients)
+        everyone = np.arange(self.rows.clients) if only is None else only
         split = np.split(everyone, range(self.part, len(everyone), self.part))
         coming = self._later(read, split[0])
         for members, following in zip(split, [*split[1:], None]):
