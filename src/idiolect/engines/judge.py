@@ -77,14 +77,29 @@ def launch_scores(plan: Plan, at: Snapshot) -> Packed:
 
 def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:
     """Scores of every lane and client on a split, and what each client's model cost, on the host."""
-    parts = []
     with door.run_precision(plan.training.precision):
-        for clients, moment in _moments(plan, at):
-            scored, cost = _evaluate(plan, clients, moment, split)
-            found = (scored.open(), cost)  # wait: the rows of one part at a time are on the device
-            parts.append(_to_host(plan, found, axis=1))
-    joined: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
-    return joined
+        return _together(_score_parts(plan, at, split), plan.federation.train.clients)
+
+
+def _score_parts(plan: Plan, at: Snapshot, split: str) -> Iterator[tuple[np.ndarray, tuple[Scores, Tally]]]:
+    for clients, moment in _moments(plan, at):
+        scored, cost = _evaluate(plan, clients, moment, split)
+        # `open` waits: the rows of one part at a time are on the device
+        yield clients, _to_host(plan, (scored.open(), cost), axis=1)
+
+
+def _together(parts: Iterator[tuple[np.ndarray, Tree]], total: int) -> Tree:
+    """What was found of some clients after others, as arrays of all `total` of them; (lanes, clients) each."""
+    whole: Tree = None
+    for clients, found in parts:
+        if len(clients) >= total:
+            return found
+        if whole is None:
+            whole = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], total, *leaf.shape[2:]), leaf.dtype), found)
+        # not kept until the end: thousands of small arrays leave the memory in pieces that are hard to use again
+        for everyone, some in zip(jax.tree.leaves(whole), jax.tree.leaves(found)):
+            everyone[:, clients] = some
+    return whole
 
 
 def lower_scores(plan: Plan, state: State) -> Any:
