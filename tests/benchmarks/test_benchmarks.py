@@ -35,6 +35,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
     *DEVICE,
 )

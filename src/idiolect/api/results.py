@@ -78,6 +78,7 @@ class Result(abc.ABC):
         name, files = state["name"], state["files"]
         assert isinstance(name, str)
         assert isinstance(files, dict)
+        # another process gets files of its own: the first one's folder goes away with the first one
         self._place = Workplace(None, name)
         for inside, content in files.items():
             path = self.folder / inside

@@ -129,6 +129,7 @@ def _sorted_out(method: str, given: Mapping[str, Given | Values]) -> tuple[Optio
 
     names = Options.__annotations__
     options = {name: value for name, value in given.items() if name in names}
+    # no option has the name of any method's setting, which a test holds: a name says by itself what it is
     settings = {name: plain(value) for name, value in given.items() if name not in names}
     objective = settings.get("objective")
     known = setting_names(method, objective if isinstance(objective, str) else None)
@@ -154,14 +155,8 @@ def _spec(
     for kind, numbers in NUMBERS.items():
         for name in numbers:
             check_number(name, options.get(name), kind)
-    for size in options.get("step_sizes") or ():
-        check_number("step_sizes", size, float)
-    names = {field.name for field in dataclasses.fields(Contest)}  # the options of the command, too
-    given: dict[str, Any] = {name: value for name, value in options.items() if name in names}
-    given |= {"methods": methods, "batch_size": batch_size, "epochs": epochs}
-    if given.get("step_sizes") is not None:
-        given["step_sizes"] = ",".join(repr(float(size)) for size in given["step_sizes"])
-    asked = comparison(dict(table.data), Contest(**given))
+    contest = _contest(options, methods=methods, batch_size=batch_size, epochs=epochs)
+    asked = comparison(dict(table.data), contest)
     asked["name"] = table.name
     if "l2" in options:
         asked["model"]["l2"] = options["l2"]
@@ -176,6 +171,18 @@ def _spec(
             check_number("seeds", seed, int)
         asked["seeds"] = [int(seed) for seed in options["seeds"]]
     return specs.from_table(specs.override(asked, _toml(options.get("spec", {}))))
+
+
+def _contest(options: Options, **given: str | int | None) -> Contest:
+    """What the command makes of the same options."""
+    for size in options.get("step_sizes") or ():
+        check_number("step_sizes", size, float)
+    names = {field.name for field in dataclasses.fields(Contest)}
+    asked: dict[str, Any] = {name: value for name, value in options.items() if name in names}
+    # as texts, which the command takes: `repr` of a float is read back to the same bits
+    if asked.get("step_sizes") is not None:
+        asked["step_sizes"] = ",".join(repr(float(size)) for size in asked["step_sizes"])
+    return Contest(**asked, **given)  # type: ignore[arg-type]
 
 
 def _toml(settings: Mapping[str, Setting]) -> list[str]:

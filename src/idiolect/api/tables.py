@@ -105,6 +105,7 @@ def to_arrow(source: Source, **beside: Column) -> pa.Table:
     """The rows as an Arrow table; columns that are given by their values are added under their role's name."""
     from idiolect.data.tables import read
 
+    # a text file is read as texts first; what was typed already, a frame or Parquet, keeps its types
     reading = read(_columns_of(source) if _is_array(source) else source)
     table = reading.table if reading.of_text else reading.written
     for role, values in beside.items():
@@ -120,6 +121,7 @@ def to_arrow(source: Source, **beside: Column) -> pa.Table:
 
 
 def _is_array(source: Source) -> bool:
+    # pandas and Arrow by the name of their module: to ask for their classes would import them
     framed = hasattr(source, "__arrow_c_stream__") or isinstance(source, (str, os.PathLike, Mapping))
     return not framed and type(source).__module__.partition(".")[0] not in ("pandas", "pyarrow")
 

@@ -39,10 +39,12 @@ def compare(
     spec = comparison(columns.data_table("compare", table), contest) | {"name": label}
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
+    # a spec refuses its own settings by their names; who gave options hears of the options
     with in_options(running.overrides):
         wanted = specs.from_table(specs.override(spec, running.overrides))
         check_splits(wanted, splits)
         usual = running.out or Path("runs") / label
+        # a folder that was named is never left for another one: what is in it is refused, or gone on with
         folder = usual if running.out or running.resume else free_folder(usual)
         if splits > 1:
             refuse_live(live)

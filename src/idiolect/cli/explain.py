@@ -56,6 +56,7 @@ def _explain_run(folder: Path, as_format: Format) -> None:
     from idiolect.report.privacy import EACH_SPLIT, statement_lines
 
     several = kind_of(folder) is Kind.splits
+    # a folder of splits has no statement of its own: each split is a run, and all are alike but for their rows
     inner = sorted(path for path in folder.glob("split-*") if path.is_dir()) if several else []
     stated = {path.name: _statement(path) for path in inner} or {folder.name: _statement(folder)}
     first = next(iter(stated))

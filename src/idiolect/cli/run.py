@@ -57,6 +57,7 @@ def _read(spec: Path, running: Running) -> tuple[Spec, Path, Path | None]:
         out, spec = out or spec, spec / "spec.toml"
     wanted = specs.load(spec, running.overrides)
     if running.override and not running.resume and not specs.is_same_run(specs.load(spec), wanted):
+        # executor, steps and rounds that were right for the run as it was could be wrong for this one
         wanted = dataclasses.replace(wanted, resolved={})  # it was chosen for another run
     return wanted, out or Path("runs") / wanted.name, repeats
 
@@ -74,6 +75,7 @@ def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: boo
     speak_for_hosts()
     spec = several.join(hosts, spec)
     with several.workplace(folder, spec, running.resume) as own:
+        # every host computes the same; the others have no terminal that anyone reads
         if several.is_first():
             train_and_show(spec, own, running, Request(details=details))
         else:

@@ -33,12 +33,6 @@ class CollaborationMap(NamedTuple):
         """Harmonic mean of the N_i."""
         return 1 / self.sample_saving
 
-    def neighbours(self, agent: int) -> list[tuple[int, float]]:
-        """(client, share) of those that count, largest first, without itself."""
-        row = self.shares[agent]
-        found = [(int(other), float(row[other])) for other in np.argsort(-row, kind="stable") if other != agent]
-        return [(other, share) for other, share in found if share >= SMALLEST_SHARE]
-
 
 def collaboration_map(shares: np.ndarray, counts: np.ndarray) -> CollaborationMap:
     """N_i = (1/n_i) / sum_j lambda_ij^2 / n_j: for equal sizes and equal weights the number of neighbours."""

@@ -112,8 +112,6 @@ def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> Non
     rule, way_out = f"With classes given, targets must be class numbers 0 to {classes - 1}", "number them from 0"
     if targets.dtype.kind not in "iu":
         raise RequestError(f"{rule}, got the type {targets.dtype}; {way_out}.")
-    if not targets.size:
-        raise RequestError(f"{rule}, but they hold nothing, shape {targets.shape}; leave no row empty.")
     lowest = 0 if targets.ndim == 1 else -1  # a position of a sequence may have no target
     if targets.min() < lowest or targets.max() >= classes:
         place = np.argwhere((targets < lowest) | (targets >= classes))[0]

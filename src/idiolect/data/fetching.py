@@ -175,6 +175,10 @@ def _receive(address: str, partial: Path, report: Report) -> None:
         if error.headers.get("Content-Range", "").rpartition("/")[2] == str(have):
             return
         response = _ask(address, 0)
+    _save(response, partial, have, report)
+
+
+def _save(response: http.client.HTTPResponse, partial: Path, have: int, report: Report) -> None:
     with response:
         # a server may ignore the range and send everything: then the file begins anew
         continued = response.status == http.HTTPStatus.PARTIAL_CONTENT

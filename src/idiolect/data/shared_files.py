@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,17 +28,33 @@ HEART_COLUMNS = (
 HEART_CATEGORIES = ("cp", "restecg", "slope", "thal")  # codes without an order
 
 
+class _Asked(NamedTuple):
+    """What every set may be asked for, beside its own settings."""
+
+    split: Split
+    held_out: HeldOut
+    seed: int
+
+    def of_table(
+        self, rows: object, client: str, target: str, task: str = "classification", preparation: str = FEDERATED
+    ) -> Federation:
+        """A table as it was asked for."""
+        return Federation.from_table(
+            rows, client=client, target=target, task=task, preparation=preparation, **self._asdict()
+        )
+
+    def of_arrays(
+        self, inputs: np.ndarray, labels: np.ndarray, clients: np.ndarray, classes: tuple[str, ...], **more: Any
+    ) -> Federation:
+        """Arrays as they were asked for; labels are class numbers."""
+        return Federation.from_arrays(
+            inputs, labels.astype(np.int32), clients, classes=classes, **self._asdict(), **more
+        )
+
+
 def heart_disease(*, split: Split = Split(), seed: int = 0, preparation: str = FEDERATED) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
-    return Federation.from_table(
-        heart_table(),
-        client="hospital",
-        target="disease",
-        task="classification",
-        split=split,
-        seed=seed,
-        preparation=preparation,
-    )
+    return _Asked(split, 0, seed).of_table(heart_table(), "hospital", "disease", preparation=preparation)
 
 
 def heart_table() -> pa.Table:
@@ -65,16 +81,7 @@ def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0, prep
     """ILEA exam scores: 15362 pupils of 139 schools, 27 features; regression on the scaled score."""
     content = read_npz(dataset_file("tabular/school139.npz.xz"))
     table = _columns(content["x"][:, :27]) | {"score": content["y"], "school": content["school"]}
-    return Federation.from_table(
-        table,
-        client="school",
-        target="score",
-        task="regression",
-        split=split,
-        held_out=held_out,
-        seed=seed,
-        preparation=preparation,
-    )
+    return _Asked(split, held_out, seed).of_table(table, "school", "score", "regression", preparation)
 
 
 def landmine(
@@ -83,30 +90,13 @@ def landmine(
     """Landmine detection: 14820 radar images of 29 minefields, 9 features; 6 % are mines."""
     content = read_npz(dataset_file("tabular/landmine29.npz.xz"))
     table = _columns(content["x"]) | {"mine": content["y"], "field": content["task"]}
-    return Federation.from_table(
-        table,
-        client="field",
-        target="mine",
-        task="classification",
-        split=split,
-        held_out=held_out,
-        seed=seed,
-        preparation=preparation,
-    )
+    return _Asked(split, held_out, seed).of_table(table, "field", "mine", preparation=preparation)
 
 
 def vehicle(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Vehicle sensors: 1860 recordings of 23 sensors (7 to 534 each), 100 features, two vehicles."""
     content = read_npz(dataset_file("tabular/vehicle23.npz.xz"))
-    return Federation.from_arrays(
-        content["x"],
-        (content["y"] > 0).astype(np.int32),
-        content["sensor"],
-        classes=("-1", "1"),
-        split=split,
-        held_out=held_out,
-        seed=seed,
-    )
+    return _Asked(split, held_out, seed).of_arrays(content["x"], content["y"] > 0, content["sensor"], ("-1", "1"))
 
 
 def uci_har(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
@@ -115,17 +105,10 @@ def uci_har(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> 
     Neighbouring windows overlap by half, so the split keeps each unbroken segment together.
     """
     content = read_npz(dataset_file("tabular/uci_har_windows.npz.xz"))
-    windows = content["x"] * content["step"][:, None]
-    return Federation.from_arrays(
-        windows.transpose(0, 2, 1),
-        content["y"].astype(np.int32),
-        content["subject"],
-        classes=tuple(str(name).lower() for name in content["activities"]),
-        groups=content["segment"],
-        split=split,
-        held_out=held_out,
-        seed=seed,
-    )
+    windows = (content["x"] * content["step"][:, None]).transpose(0, 2, 1)
+    names = tuple(str(name).lower() for name in content["activities"])
+    asked = _Asked(split, held_out, seed)
+    return asked.of_arrays(windows, content["y"], content["subject"], names, groups=content["segment"])
 
 
 def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
@@ -137,15 +120,8 @@ def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int 
     activities = np.array([str(name).lower() for name in content["activities"]])
     table = {name: values[:, place] for place, name in enumerate(names)}
     table |= {"activity": activities[content["y"]], "person": content["subject"], "segment": content["segment"]}
-    return Federation.from_table(
-        table,
-        client="person",
-        target="activity",
-        task="classification",
-        split=dataclasses.replace(split, group_column="segment"),
-        held_out=held_out,
-        seed=seed,
-    )
+    together = dataclasses.replace(split, group_column="segment")
+    return _Asked(together, held_out, seed).of_table(table, "person", "activity")
 
 
 def mnist_writers(
@@ -175,15 +151,9 @@ def mnist_writers(
         inputs.append(scale_pixels(content[f"x_{word}"][chosen]))
         labels.append(content[f"y_{word}"][chosen])
         ids.append(content[f"writer_{word}"][chosen])
-    return Federation.from_arrays(
-        np.concatenate(inputs),
-        np.concatenate(labels).astype(np.int32),
-        np.concatenate(ids),
-        classes=tuple("0123456789"),
-        split=split,
-        held_out=[str(int(name)) for name in outside],
-        seed=seed,
-    )
+    asked = _Asked(split, [str(int(name)) for name in outside], seed)
+    images, digits, owners = (np.concatenate(parts) for parts in (inputs, labels, ids))
+    return asked.of_arrays(images, digits, owners, tuple("0123456789"))
 
 
 def libsvm(

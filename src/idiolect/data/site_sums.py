@@ -153,6 +153,11 @@ def without_numbers(sums: SiteSums) -> SiteSums:
     return sums._replace(features=features, targets={name: _marks(one, 1.0) for name, one in sums.targets.items()})
 
 
+def without_columns(sums: SiteSums, classes: bool) -> SiteSums:
+    """What is said where the recipe is given: the task and numbers of rows; of classes too where that may be known."""
+    return sums._replace(kinds={}, features={}, targets={}, class_counts=sums.class_counts if classes else {})
+
+
 def _marks(summary: Summary, highest: float) -> Summary:
     if isinstance(summary, Texts):
         return summary

@@ -134,19 +134,16 @@ class _Choice:
         plan = self.plan
         chunk = fitting_chunk(plan.widest, len(plan.seeds) * tree.size_in_bytes(plan.wire.upload))
         while True:
-            executor = "batched" if chunk == 0 else "chunked"
-            self.plan = _with(plan, executor=executor, chunk=chunk)
-            # short of memory, all clients are scored in chunks of a cohort first
-            at_most = chunk or plan.widest + 1
-            if at_most == 1:
-                return
+            self.plan = _with(plan, executor="chunked" if chunk else "batched", chunk=chunk)
             self.take_block()
             began = time.perf_counter()
-            share = _agreed(programs.share_of_memory(self.plan, self.state))
+            shares = programs.share_of_memory(self.plan, self.state)
             self.compiling = time.perf_counter() - began
-            if share <= 1:
+            shares = _agreed(shares[0]), _agreed(shares[1])
+            if chunk == 1 or max(shares) <= 1:
                 return
-            chunk = min(at_most - 1, max(1, int(plan.widest / share)))
+            at_once = (chunk or plan.widest, chunk or plan.scored)
+            chunk = _smaller_chunk(shares, at_once, chunk or plan.widest + 1)
 
     def _measure_first(self) -> None:
         began = time.perf_counter()
@@ -183,6 +180,12 @@ class _Choice:
 def _name(plan: Plan) -> str:
     training = plan.training
     return f"{training.executor} {training.chunk} on {training.devices}"
+
+
+def _smaller_chunk(shares: tuple[float, float], at_once: tuple[int, int], than: int) -> int:
+    """Clients whose block and whose record both fit, where so many `at_once` take these shares of the memory."""
+    # one that trains the whole cohort at once, and scores as many, may be all that it takes
+    return max(1, min(than - 1, *(int(count / share) for share, count in zip(shares, at_once) if share > 1)))
 
 
 def _shortened(plan: Plan, seconds: float) -> int:

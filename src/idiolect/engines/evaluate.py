@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ def client_models(now: Moment, common: Params | None = None) -> tuple[Models, Ta
 
     Where every client predicts with `common` itself, `personal` is None: no copy is made of it for each.
     """
-    known = None if common is None else jax.tree.flatten(common)
+    known: tuple[list[Array], Any] | None = None if common is None else jax.tree.flatten(common)
 
     def one(task: Task) -> tuple[Models, Tally]:
         models, cost = client_model(task)

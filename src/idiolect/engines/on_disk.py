@@ -120,9 +120,9 @@ class OnDisk(Population):
         self._write(gathered.members, kept)
         self._kept, self._reached = _Kept(gathered.members, kept), reached
 
-    def parts(self, states: None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+    def parts(self, states: None, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """Clients in order, `part` at a time."""
-        for members, (leaves, data) in self._each_part(lambda some: (self._read(some), self._data(some))):
+        for members, (leaves, data) in self._each_part(lambda some: (self._read(some), self._data(some)), only):
             yield members, self._on_device(leaves), data
 
     def stands_at(self, reached: int) -> bool:
@@ -195,9 +195,11 @@ class OnDisk(Population):
         """Clients that any block of this shape can have."""
         return min(members.size, self.rows.clients)
 
-    def _each_part(self, read: Callable[[np.ndarray], T]) -> Iterator[tuple[np.ndarray, T]]:
+    def _each_part(
+        self, read: Callable[[np.ndarray], T], only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, T]]:
         """Clients in order, `part` at a time, with what is read of them; the next part is read while one is used."""
-        everyone = np.arange(self.rows.clients)
+        everyone = np.arange(self.rows.clients) if only is None else only
         split = np.split(everyone, range(self.part, len(everyone), self.part))
         coming = self._later(read, split[0])
         for members, following in zip(split, [*split[1:], None]):

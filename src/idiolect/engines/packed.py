@@ -28,7 +28,7 @@ class Packed:
 
     def begin_transfer(self) -> None:
         """Have the values copied to the host once they are there; nobody waits."""
-        self.values.copy_to_host_async()  # type: ignore[union-attr]
+        self.values.copy_to_host_async()
 
     def open(self) -> Tree:
         """The tree, on the host."""

@@ -18,7 +18,7 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, Purpose, host_generator
 from idiolect.engines import demand, door, start
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
@@ -91,6 +91,20 @@ class Plan:
     def widest(self) -> int:
         """Clients in a round of the lane that has most."""
         return max(who.cohort for who in self.participations)
+
+    @functools.cached_property
+    def judged(self) -> np.ndarray | None:
+        """The clients that a record scores, ascending, the same in every lane and round; None: all."""
+        size, clients = self.training.evaluate_clients, self.federation.train.clients
+        if not 0 < size < clients:
+            return None
+        draw = host_generator(self.seeds[0], Purpose.EVALUATED, 0)
+        return np.sort(draw.choice(clients, size, replace=False, shuffle=False))
+
+    @property
+    def scored(self) -> int:
+        """Clients that a record scores."""
+        return self.federation.train.clients if self.judged is None else len(self.judged)
 
     @functools.cached_property
     def share(self) -> int:

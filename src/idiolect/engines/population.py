@@ -18,7 +18,7 @@ from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.data.store import is_mapped, read_clients
-from idiolect.engines.shard import Shards, to_host
+from idiolect.engines.shard import Shards, pick, to_host
 from idiolect.engines.start import init_lanes
 
 
@@ -67,8 +67,8 @@ class Population(abc.ABC):
         """Keep what a block that ended with round `reached` made of the states gathered; returns all of them."""
 
     @abc.abstractmethod
-    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
-        """(client numbers, states, rows) of all clients, in parts that fit in memory."""
+    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+        """(client numbers, states, rows) of all clients, or of some, in parts that fit in memory."""
 
     def stands_at(self, reached: int) -> bool:
         """Whether the states kept are those after round `reached`; in memory, a `State` holds its own."""
@@ -100,6 +100,7 @@ class InMemory(Population):
             return to_device(rows.pad(clients, self.capacity), dtype)
 
         self.data = read(self.numbers) if shards is None else shards.load(read)
+        self._some: ClientData | None = None  # the rows of those that records score, where they are not all
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
         """All clients of all lanes at once."""
@@ -117,6 +118,16 @@ class InMemory(Population):
         """They are all clients' already."""
         return states
 
-    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """One part."""
-        yield self.numbers, states if self.shards is None else self.shards.lay(states, axis=1), self.data
+        states = states if self.shards is None else self.shards.lay(states, axis=1)
+        if only is None:
+            yield self.numbers, states, self.data
+            return
+        numbers = only if self.shards is None else only[self.shards.some(len(only)).numbers]
+        if self._some is None:  # a run always asks for the same: their rows are gathered once
+            self._some = self._pick(self.data, numbers, 0)
+        yield numbers, self._pick(states, numbers, 1), self._some
+
+    def _pick(self, rows: Tree, numbers: np.ndarray, axis: int) -> Tree:
+        return pick(rows, numbers, axis=axis) if self.shards is None else self.shards.pick(rows, numbers, axis)

@@ -41,13 +41,24 @@ def compile_all(plan: Plan, state: State, *, scores: bool = True) -> list[Any]:
         return [one(lower_block), record.result()]
 
 
-def share_of_memory(plan: Plan, state: State) -> float:
-    """What the larger of both needs, of the memory that is free; 0 where either is not known."""
+def share_of_memory(plan: Plan, state: State) -> tuple[float, float]:
+    """What a block and a record need, of the memory that is free; 0 where that is not known."""
     free = free_on_device()
-    if not free:
-        return 0.0
-    compiled = compile_all(plan, state)
-    return max(_extra_bytes(one) for one in compiled) / (_USABLE * free)
+    block, record = extra_bytes(plan, state)
+    return (block / (_USABLE * free), record / (_USABLE * free)) if free else (0.0, 0.0)
+
+
+def extra_bytes(plan: Plan, state: State) -> tuple[float, float]:
+    """What a block and a record need beside their arguments, which are there, as the compiler planned it."""
+
+    def one(compiled: Any) -> float:
+        found = compiled.memory_analysis()
+        if found is None:  # not every backend says
+            return 0.0
+        return float(found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes)
+
+    block, *record = (one(compiled) for compiled in compile_all(plan, state))
+    return block, max(record, default=0.0)
 
 
 def guess_seconds(plan: Plan, counted: float) -> float:
@@ -78,11 +89,3 @@ def _steps(plan: Plan) -> int:
         return max(1, int(algorithm.steps(plan.wire.sent, capacity)))
     except (TypeError, jax.errors.ConcretizationTypeError):
         return capacity
-
-
-def _extra_bytes(compiled: Any) -> float:
-    """What a program needs beside its arguments, which are there."""
-    found = compiled.memory_analysis()
-    if found is None:
-        return 0.0
-    return float(found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes)

@@ -31,28 +31,28 @@ def announce(
     `rows` are each client's validation rows. Of a sweep's settings only the chosen ones stand for election.
     """
     able = [entry for entry in trained if chosen[entry.method.label] is not False and entry.diverged is None]
-    means = [entry.scores(score, "validation").mean(axis=0) for entry in able]  # (clients,) in the table's units
-    folds = [[] if entry.choice is None else entry.choice.folds for entry in able]
-    # fold by fold the same rows judge every method, and what they have in common cancels in the difference
-    if len({len(own) for own in folds}) == 1 and folds[0]:
-        judged = [np.asarray(own, np.float64) for own in folds]
-    else:
-        judged = [mean[None] for mean in means]
-    standing = [place for place, own in enumerate(judged) if not np.isnan(own).all()]
+    standing, scores = _on_validation_rows(able, score)
     if not standing:
         return None
-    sign = 1 if SCORES[score].higher_is_better else -1
-    scores = sign * np.stack([judged[place] for place in standing])  # (methods, folds, clients), larger is better
     weights = client_weights(scores, rows)
     over_folds = _mean(np.moveaxis(scores, 1, -1), np.ones(scores.shape[1]))
     best = int(np.nanargmax(_mean(over_folds, weights)))
-    tied = []
-    for place, own in enumerate(scores):
-        ahead, error = difference(scores[best], own, weights)
-        if place != best and abs(ahead) <= LEVEL * error:
-            tied.append(able[standing[place]].method.label)
-    mean = float(np.nanmean(means[standing[best]]))
-    return Announced(able[standing[best]].method.label, score, mean, tuple(tied))
+    differences = [difference(scores[best], own, weights) for own in scores]
+    level = [abs(ahead) <= LEVEL * error for ahead, error in differences]
+    tied = tuple(one.method.label for place, one in enumerate(standing) if level[place] and place != best)
+    mean = float(np.nanmean(standing[best].scores(score, "validation").mean(axis=0)))  # in the table's units
+    return Announced(standing[best].method.label, score, mean, tied)
+
+
+def _on_validation_rows(able: list[Trained], score: str) -> tuple[list[Trained], np.ndarray]:
+    """The methods that have a score there, and (methods, folds, clients) of what they have, larger is better."""
+    folds = [getattr(entry.choice, "folds", []) for entry in able]
+    # fold by fold the same rows judge every method, and what they have in common cancels in the difference
+    by_fold = len(set(map(len, folds))) == 1 and len(folds[0]) > 0
+    judged = folds if by_fold else [entry.scores(score, "validation").mean(axis=0)[None] for entry in able]
+    standing = [(entry, own) for entry, own in zip(able, judged) if not np.isnan(own).all()]
+    sign = 1 if SCORES[score].higher_is_better else -1
+    return [entry for entry, _ in standing], sign * np.array([own for _, own in standing], np.float64)
 
 
 def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
 from idiolect.data.preparation import LOCAL as LOCALLY
 from idiolect.experiments.contest import Contest
+from idiolect.experiments.spec import parse_numbers
 from idiolect.metrics.scores import find_score
 
 LOCAL = "local"  # the method that trains every client alone
@@ -25,10 +26,7 @@ DRAWN = {"batch_size": 20, "epochs": 1}
 
 def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
     """The spec, as a table, that compares methods on `data`, a spec's [data]; RequestError for a slip in an option."""
-    names, sizes = method_names(asked.methods), _step_sizes(asked.step_sizes)
-    most = MOST_ROUNDS if asked.rounds is None else asked.rounds
-    tuning = {"auto": True, "until": "rounds" if asked.rounds is not None else "converged", "refit": asked.refit}
-    limits = {"step_size": sizes, "minutes": asked.minutes}
+    names, most = method_names(asked.methods), MOST_ROUNDS if asked.rounds is None else asked.rounds
     # methods that the user names are refused with the reason where they do not fit, others are passed over
     named = asked.methods is not None and asked.methods.strip() != ALL
     spec: dict[str, Any] = {
@@ -37,24 +35,38 @@ def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
         "training": {"rounds": most, "cohort": asked.cohort, "record_every": max(1, most // 20)},
         "defaults": local_work(asked.model, asked.batch_size, asked.epochs),
         "methods": method_tables(names, asked.model),
-        "tuning": tuning | {name: value for name, value in limits.items() if value is not None},
-        "collaboration": collaboration_table(names),
+        "tuning": _tuning(asked),
+        # who is alike is learnt from models, where a method asks
+        "collaboration": {"source": "models"} if set(NEIGHBOURS) & set(names) else {},
         "evaluation": {"unfit": "refuse" if named else "leave_out"},
     }
     if asked.model == "linear":
         spec["training"]["executor"] = "batched"
     if asked.score is not None:
         spec["evaluation"]["scores"] = [asked.score]
-        if asked.score.startswith("pinball_"):  # a quantile is learnt by the loss that it minimises
-            find_score(asked.score)
-            percent = int(asked.score.removeprefix("pinball_"))
-            spec["model"] |= {"loss": "pinball", "quantile": percent / 100}
+        spec["model"] |= _quantile_loss(asked.score)
     if asked.seed is not None:
         spec["data"]["seed"], spec["seeds"] = asked.seed, [asked.seed]
-    held_out = asked.held_out
-    if held_out:  # a number of clients is a whole number; inf is none, and refused later
-        spec["data"]["held_out"] = int(held_out) if held_out >= 1 and float(held_out).is_integer() else held_out
+    if asked.held_out:
+        # a number of clients is a whole number; inf is none, and refused later
+        whole = asked.held_out >= 1 and float(asked.held_out).is_integer()
+        spec["data"]["held_out"] = int(asked.held_out) if whole else asked.held_out
     return spec if asked.epsilon is None else private_comparison(spec, asked.epsilon, asked.rounds)
+
+
+def _tuning(asked: Contest) -> dict[str, Any]:
+    """[tuning] of a spec: a grid that widens itself, and as many rounds as it takes, unless the user says so."""
+    found = {"auto": True, "until": "converged" if asked.rounds is None else "rounds", "refit": asked.refit}
+    given = {"step_size": _step_sizes(asked.step_sizes), "minutes": asked.minutes}
+    return found | {name: value for name, value in given.items() if value is not None}
+
+
+def _quantile_loss(score: str) -> dict[str, Any]:
+    """[model] settings of a score that needs them: a quantile is learnt by the loss that it minimises."""
+    if not score.startswith("pinball_"):
+        return {}
+    find_score(score)
+    return {"loss": "pinball", "quantile": int(score.removeprefix("pinball_")) / 100}
 
 
 TABLES = ("table", "heart_disease", "school", "landmine")  # sources whose columns are scaled
@@ -99,10 +111,7 @@ def _step_sizes(text: str | None) -> list[float] | None:
     """The step sizes to choose from, of numbers with commas between them."""
     if text is None:
         return None
-    try:
-        sizes = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise RequestError(f"--step-sizes needs numbers such as 0.01,0.1,1, got {text!r}.") from None
+    sizes = parse_numbers(text, "--step-sizes", "0.01,0.1,1")
     if len(set(sizes)) < len(sizes):
         given = ",".join(f"{size:g}" for size in sizes)
         raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
@@ -127,8 +136,3 @@ def method_tables(names: Sequence[str], model: str) -> dict[str, dict[str, Any]]
         suited["fedper"] = {"personal_part": "bias"}  # all but the intercept, which each client has for itself
         suited["ditto"] = {"bias_penalty": 0.1}  # as in mixed models, intercepts may vary more than coefficients
     return {name: dict(suited.get(name, {})) for name in names}
-
-
-def collaboration_table(names: Sequence[str]) -> dict[str, Any]:
-    """[collaboration] of a spec: who is alike is learnt from models, where a method asks."""
-    return {"source": "models"} if any(name in NEIGHBOURS for name in names) else {}

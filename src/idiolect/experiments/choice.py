@@ -194,9 +194,7 @@ def client_rows(found: Choice, federation: Federation) -> list[ChoiceRow]:
     ]
 
 
-def write_choices(
-    folder: RunFolder, name: str, trained: list[Trained], federation: Federation, score: str
-) -> list[Choice]:
+def write_choices(folder: RunFolder, name: str, trained: list[Trained], federation: Federation, score: str) -> None:
     """choices.json and choices.parquet of a sweep: every method whose objective's settings were swept.
 
     The selected round counts. Without validation rows there is no choice, and nothing is written.
@@ -211,7 +209,6 @@ def write_choices(
     if found:
         folder.write_table("choices.parquet", _table_rows(found, federation))
         folder.write_json("choices.json", Choices(tuple(found)))
-    return found
 
 
 def _table_rows(found: list[Choice], federation: Federation) -> list[dict[str, Any]]:

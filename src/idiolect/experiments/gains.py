@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.algorithms import find
 from idiolect.data.federation import Federation
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.trained import Trained
@@ -23,6 +22,7 @@ from idiolect.metrics.scores import SCORES
 from idiolect.metrics.shrinkage import moderated
 from idiolect.metrics.summary import gains
 from idiolect.metrics.verdicts import judge
+from idiolect.objectives import GlobalModel
 
 # methods whose personal model is the one shared model, the first that was run is *one model for all*
 ONE_MODEL = (
@@ -83,27 +83,20 @@ def judge_methods(
 def find_references(entry: Trained, trained: list[Trained], chosen: Chosen) -> tuple[Trained | None, Trained | None]:
     """Training alone, and one model for all, to compare `entry` with; None where no method is that."""
     alone = [other for other in trained if other.method.algorithm == LOCAL]
-    shared = [other for name in ONE_MODEL for other in trained if other.method.algorithm == name]
-    shared = [other for other in shared if _is_one_model(other)]
+    shared = [other for name in ONE_MODEL for other in trained if other.method.algorithm == name and _is_plain(other)]
     first = [other for other in shared if other.method.algorithm == shared[0].method.algorithm]
     return _reference(entry, alone, chosen), _reference(entry, first, chosen)
 
 
-def _is_one_model(entry: Trained) -> bool:
+def _is_plain(entry: Trained) -> bool:
     """Whether every client predicts with the shared model: no fine-tuning, no objective with a personal block."""
-    objective = entry.method.objective or find(entry.method.algorithm).objective
-    return objective == "global_model" and not getattr(entry.runs[0].algorithm, "fine_tuning_steps", 0)
+    return entry.method.minimised is GlobalModel and not getattr(entry.runs[0].algorithm, "fine_tuning_steps", 0)
 
 
 def _reference(entry: Trained, candidates: list[Trained], chosen: Chosen) -> Trained | None:
     """A sweep's chosen one, else one with the same settings, or the first; one that diverged only where all did."""
-
-    def swept_values(one: Trained) -> dict[str, Any]:
-        names = () if one.method.swept is None else one.method.swept.settings
-        return {name: one.method.settings[name] for name in names}
-
     best = [other for other in candidates if chosen[other.method.label]]
-    same = [other for other in candidates if swept_values(other) == swept_values(entry)]
+    same = [other for other in candidates if other.method.swept_values == entry.method.swept_values]
     # sorting is stable: of those that did not diverge, the chosen one stays first
     ranked = sorted([*best, *same, *candidates], key=lambda other: other.diverged is not None)
     return next(iter(ranked), None)

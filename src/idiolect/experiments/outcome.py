@@ -26,19 +26,8 @@ from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
 from idiolect.metrics.verdicts import VERDICTS
+from idiolect.record import schema as record
 from idiolect.record.codec import from_json, to_json
-from idiolect.record.schema import (
-    Flops,
-    Gain,
-    MethodSummary,
-    NewClients,
-    OtherScore,
-    Personalization,
-    Routing,
-    Scores,
-    Storage,
-    Unscored,
-)
 
 NAMED = 10  # clients without a score that are named; more are counted
 SPLITS = ("train", "validation", "test")
@@ -78,7 +67,7 @@ def client_rows(
     for entry in trained:
         own = judged[entry.method.label]
         for place, run in enumerate(entry.runs):
-            columns = _gain_columns(entry, place, own, scores[0])
+            columns = _seed_columns(entry, place, own, scores[0]) | _judged_columns(own, federation.clients)
             columns["traffic_bytes"] = run.recorder.client_bytes or [None] * federation.clients
             for when in ("last", "selected"):
                 columns |= _score_columns(getattr(run.recorder, when), when)
@@ -110,11 +99,10 @@ def _score_columns(recorded: Mapping[str, Any], when: str) -> dict[str, Any]:
     }
 
 
-def _gain_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
-    """Of one seed: its scores and gains against each reference; then what all seeds of a client share."""
+def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
+    """Scores and gains of one seed, against each reference with the same seed; not-a-number where there is none."""
     own, seed = entry.scores(score)[place], entry.runs[place].seed
-    nothing = [None] * len(own)
-    columns: dict[str, Any] = {"score": own}
+    columns = {"score": own}
     for name, gain, against in (("local_score", "gain", judged.alone), ("one_score", "gain_over_one", judged.one)):
         # paired by seed: both saw the same draws, and what these do to both is no gain
         others = [] if against is None else [run.seed for run in against.reference.runs]
@@ -122,6 +110,12 @@ def _gain_columns(entry: Trained, place: int, judged: Judged, score: str) -> dic
         if against is not None and seed in others:
             reference = against.reference.scores(score)[others.index(seed)]
         columns |= {name: reference, gain: gains(own, reference, SCORES[score].higher_is_better)}
+    return columns
+
+
+def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
+    """The columns that all seeds of a client share."""
+    nothing, columns = [None] * clients, dict[str, Any]()
     parts = {"gain": judged.alone and judged.alone.gain, "gain_over_one": judged.one and judged.one.gain}
     for name, part in (parts | {"gain_expected": judged.expected}).items():
         columns |= {f"{name}_{end}": getattr(part, end, nothing) for end in ("low", "high")}
@@ -132,12 +126,12 @@ def _gain_columns(entry: Trained, place: int, judged: Judged, score: str) -> dic
 
 def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
-) -> MethodSummary:
+) -> record.MethodSummary:
     """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
     primary, first, method, choice = scores[0], entry.runs[0], entry.method, entry.choice
-    known, shown, lasts = find(method.algorithm), summarise_seeds(entry.scores(primary), primary), _lasts(entry)
-    costs = {name: round(np.mean([getattr(run.ledger, name) for run in entry.runs])) for name in FIELDS}
-    return MethodSummary(
+    known, means = find(method.algorithm), _means(entry)
+    shown, *others = (summarise_seeds(entry.scores(name), name) for name in scores)
+    return record.MethodSummary(
         method=method.label,
         algorithm=method.algorithm,
         objective=method.objective or known.objective or "?",
@@ -146,27 +140,29 @@ def method_summary(
         seeds=tuple(run.seed for run in entry.runs),
         settings=_plain_fields(first.algorithm.objective) | _plain_fields(first.algorithm),
         swept=method.swept,
-        tuned=None if choice is None else choice.sentence,
-        converged=None if choice is None else choice.converged,
+        tuned=getattr(choice, "sentence", None),
+        converged=getattr(choice, "converged", None),
         diverged=entry.diverged,
-        score=Scores(**shown.parts),
+        score=record.Scores(**shown.parts),
         seed_means=shown.means,
         clients=shown.clients,
         missing=shown.missing,
         interval=shown.interval,
-        other_scores={name: _other_score(entry, name) for name in scores[1:]},
+        other_scores={
+            name: record.OtherScore(one.parts["mean"], one.parts["worst_decile"], one.clients, one.missing)
+            for name, one in zip(scores[1:], others)
+        },
         validation_mean=validation_mean(entry, primary),
         shared_mean=overall_mean(entry.scores(primary, model="shared")),
         last_mean=overall_mean(entry.scores(primary, when="last")),
         selected_rounds=tuple(run.recorder.selected_round for run in entry.runs),
-        seconds=lasts.pop("seconds"),
+        seconds=means.pop("seconds"),
         new_clients=None if federation.held_out is None else _new_clients_mean(entry, primary, federation),
         personalization=mean_personalization([run.personalization() for run in entry.runs]),
         routing=mean_routing([run.routing() for run in entry.runs]),
-        storage=Storage(**first.storage()._asdict()),
-        flops=Flops(**first.flops()._asdict()) if flops else None,
-        **lasts,
-        **costs | {"rounds": first.ledger.rounds},
+        storage=record.Storage(**first.storage()._asdict()),
+        flops=record.Flops(**first.flops()._asdict()) if flops else None,
+        **means,
         **_gains(entry, judged, primary),
     )
 
@@ -195,39 +191,38 @@ def summarise_seeds(answers: np.ndarray, score: str) -> SeedSummary:
     return SeedSummary(parts, means, found[0].clients, found[0].missing, tuple(map(float, ends)))
 
 
-def _other_score(entry: Trained, name: str) -> OtherScore:
-    """A further score of the same models and rows, over the clients that have it."""
-    found = summarise_seeds(entry.scores(name), name)
-    return OtherScore(found.parts["mean"], found.parts["worst_decile"], found.clients, found.missing)
-
-
-def _lasts(entry: Trained) -> dict[str, Any]:
-    """Means over seeds of what the last record says; of the distance to an optimum only where it was measured."""
-    last = [run.history[-1] for run in entry.runs]
+def _means(entry: Trained) -> dict[str, Any]:
+    """Over seeds: what training cost, in whole units, and the last record's distance to an optimum where measured."""
+    costs = {name: round(np.mean([getattr(run.ledger, name) for run in entry.runs])) for name in FIELDS}
+    costs["rounds"] = entry.runs[0].ledger.rounds
     names = ("seconds", "train_loss", "suboptimality", "distance_to_optimum")
-    found = {name: [row[name] for row in last if name in row] for name in names}
-    return {name: float(np.mean(values)) for name, values in found.items() if values}
+    last = {name: [run.history[-1][name] for run in entry.runs if name in run.history[-1]] for name in names}
+    return costs | {name: float(np.mean(values)) for name, values in last.items() if values}
 
 
 def _gains(entry: Trained, judged: Judged, score: str) -> dict[str, Any]:
     """Mean gains over clients, and percents of clients against training alone; nothing against a method itself."""
     found: dict[str, Any] = {}
-    alone = judged.alone if judged.verdict is not None else None
+    alone = None if judged.verdict is None else judged.alone
     for name, against in (("gain", alone), ("gain_over_one", judged.one)):
         if against is None or against.reference is entry:
             continue
         ours, theirs = (one.scores(score).mean(axis=0) for one in (entry, against.reference))
         gain = paired_gain(ours, theirs, SCORES[score].higher_is_better)
         ends = float(gain.mean), float(gain.low), float(gain.high)
-        found[name] = Gain(*ends, gain.clients, against.reference.method.label)
-        if against is alone and judged.verdict is not None:
-            known = judged.verdict[judged.verdict != ""]
-            found |= {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
-            found |= {sign: float(getattr(gain, sign)) for sign in ("better", "worse")}
+        found[name] = record.Gain(*ends, gain.clients, against.reference.method.label)
+        if name == "gain":
+            found |= _percents(judged.verdict) | {"better": float(gain.better), "worse": float(gain.worse)}
     return found
 
 
-def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> Unscored | None:
+def _percents(verdict: np.ndarray | None) -> dict[str, float | None]:
+    """Of the clients with a verdict, those with each; None where none has one."""
+    known = np.array([]) if verdict is None else verdict[verdict != ""]
+    return {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
+
+
+def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> record.Unscored | None:
     """Clients without the first score on test rows: how many, who, why; None where all have it."""
     entry = next((one for one in trained if one.diverged is None), trained[0])
     absent = np.flatnonzero(np.isnan(entry.scores(scores[0]).mean(axis=0)))
@@ -244,7 +239,7 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     beside = _rank_by(trained, next(all_have, None))
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
-    return Unscored(
+    return record.Unscored(
         score=scores[0],
         clients=tuple(names),
         count=int(absent.size),
@@ -271,7 +266,7 @@ def _rank_by(trained: list[Trained], score: str | None) -> str:
     return f" By {words}, which every client with a test row has, best first: {shown}." if ranked else ""
 
 
-def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> NewClients | None:
+def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> record.NewClients | None:
     """Of clients that never trained: both models' mean score, and before against after adaptation."""
     found = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
     means = {
@@ -281,16 +276,16 @@ def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> N
     if means["personal"] is None:
         return None
     adapted = mean_personalization([run.personalization("new_clients") for run in entry.runs])
-    return NewClients(means["personal"], means["shared"], adapted)
+    return record.NewClients(means["personal"], means["shared"], adapted)
 
 
-def mean_personalization(found: list[Personalization | None]) -> Personalization | None:
+def mean_personalization(found: list[record.Personalization | None]) -> record.Personalization | None:
     """The mean over seeds, entry by entry."""
     known = [to_json(one) for one in found if one is not None]
-    return from_json(Personalization, _mean_tree(known), "personalization") if known else None
+    return from_json(record.Personalization, _mean_tree(known), "personalization") if known else None
 
 
-def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
+def mean_routing(found: list[routing.Routing | None]) -> record.Routing | None:
     """The mean over seeds of the fractions; rows are added up."""
     known = [one for one in found if one is not None]
     if not known:
@@ -298,7 +293,7 @@ def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
     fractions = ("shared_share", "taken", "one_way", "by_category", "taken_by_category")
     means = _mean_tree([{name: to_json(getattr(one, name)) for name in fractions} for one in known])
     rows = jax.tree.map(lambda *counts: sum(counts), *(one.rows for one in known))
-    return from_json(Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
+    return from_json(record.Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
 
 
 def _mean_tree(values: list[Any]) -> Any:

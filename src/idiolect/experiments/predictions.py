@@ -26,17 +26,17 @@ def write_predictions(
     """Write both files, as far as the data have what is in them, and say what was left out."""
     if federation.places is not None:
         folder.write_table(SPLIT, split_table(federation))
-    kept, notes = _kept(trained, federation, announced)
+    runs = [(one.method.label, run) for one in trained for run in one.runs if run.recorder.diverged is None]
+    kept, notes = _kept(runs, federation, announced) if runs else (runs, [])
     if kept:
         folder.write_table(PREDICTIONS, (prediction_table(label, run, federation) for label, run in kept))
     return notes
 
 
 def _kept(
-    trained: Sequence[Trained], federation: Federation, announced: str | None
+    runs: list[tuple[str, Run]], federation: Federation, announced: str | None
 ) -> tuple[list[tuple[str, Run]], list[str]]:
     """The runs whose answers are kept, and sentences about the others."""
-    runs = [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
     rows = len(federation.test.targets)
     total = rows * len(runs)
     if not total:

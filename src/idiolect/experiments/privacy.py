@@ -22,6 +22,7 @@ from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.ridge import RIDGES
+from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.trained import Trained
 from idiolect.record import privacy as record
 
@@ -36,7 +37,7 @@ _RIDGE = record.Aside(
 
 def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Statement:
     """Everything that left clients in a run: privacy.json."""
-    spec, federation, found = prepared.spec, prepared.federation, prepared.collaboration
+    spec, federation = prepared.spec, prepared.federation
     chosen = [entry for entry in trained if entry.choice is not None]
     also = []
     used = prepared.constants is not None and not spec.privacy.is_on
@@ -44,13 +45,18 @@ def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Stat
         also.append(_CONSTANTS)
     if chosen:
         also.append(record.Aside("scores on its validation rows, to choose settings and rounds", len(prepared.scores)))
-    likeness = None
-    if found is not None and found.exchange is not None:  # who is alike was found, and not given
-        again = any(isinstance(entry.runs[0].algorithm, Listens) for entry in chosen)
-        folds = ", and again for each fold of a choice" if again else ""
-        likeness = _exchange(f"who is alike, by {spec.collaboration.source}{folds}", found.exchange)
     fitted = with_validation_rows(federation) if spec.tuning.refit else federation
-    return _statement(federation, also, likeness, [_trained_fit(entry, fitted) for entry in trained])
+    return _statement(federation, also, _likeness(prepared, chosen), [_trained_fit(entry, fitted) for entry in trained])
+
+
+def _likeness(prepared: Prepared, chosen: list[Trained]) -> record.LikenessSent | None:
+    """What finding out who is alike sent, where that is found and not given."""
+    found = prepared.collaboration
+    if found is None or found.exchange is None:
+        return None
+    again = any(isinstance(entry.runs[0].algorithm, Listens) for entry in chosen)
+    folds = ", and again for each fold of a choice" if again else ""
+    return _exchange(f"who is alike, by {prepared.spec.collaboration.source}{folds}", found.exchange)
 
 
 def dial_statement(
@@ -121,6 +127,7 @@ class Fit(NamedTuple):
     spent: int = 0  # rounds to choose its settings
     silence: str = "nothing is sent"  # what is said where no array leaves a client
     protected: tuple[str, ...] = ()  # what protections were around it
+    epsilons: tuple[record.ClientEpsilon, ...] = ()  # of each client's rows, where noise hides them
 
 
 def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
@@ -129,12 +136,18 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     alike = choice is not None and not choice.common
     silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
     spent = 0 if choice is None else choice.spent
-    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected)
+    epsilons: tuple[record.ClientEpsilon, ...] = ()
+    if isinstance(entry.spending, RowSpending):
+        epsilons = entry.spending.of_clients(run.ledger.rounds, fitted.names)
+    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected, epsilons)
 
 
 def _method(fit: Fit) -> record.MethodSent:
     ledger, wire = fit.ledger, fit.run.plan.wire
     least = _fewest(fit.federation.train.counts, fit.federation.names)
+    # rows that one upload is computed from: a batch per step, or all of the client's
+    batch, epochs, steps = (getattr(fit.run.algorithm, name, None) for name in ("batch_size", "epochs", "local_steps"))
+    rows = least.rows if not batch or epochs else min(least.rows, int(batch) * int(np.max(steps or 1)))
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
     return record.MethodSent(
         method=fit.label,
@@ -146,8 +159,9 @@ def _method(fit: Fit) -> record.MethodSent:
         seeds=fit.seeds,
         uploads_in_all=ledger.messages_up if ledger.upload_bytes else 0,
         upload_bytes=ledger.upload_bytes,
-        rows_at_least=dataclasses.replace(least, rows=_rows_of_an_upload(fit.run, least.rows)),
+        rows_at_least=dataclasses.replace(least, rows=rows),
         protection=("; ".join(fit.protected) or UNPROTECTED) if sent else fit.silence,
+        epsilons=fit.epsilons,
     )
 
 
@@ -164,9 +178,3 @@ def _arrays(tree: object, sent: int) -> tuple[record.Array, ...]:
     """Every array of a wire type; none where not a byte of it was sent."""
     leaves = leaves_of(tree) if sent else ()
     return tuple(record.Array(leaf.path, leaf.shape, leaf.dtype, leaf.bytes) for leaf in leaves)
-
-
-def _rows_of_an_upload(run: Run, rows: int) -> int:
-    """Rows that one upload of a client with so many rows is computed from: a batch per step, or all of them."""
-    batch, epochs, steps = (getattr(run.algorithm, name, None) for name in ("batch_size", "epochs", "local_steps"))
-    return rows if not batch or epochs else min(rows, int(batch) * int(np.max(steps or 1)))

@@ -105,6 +105,11 @@ class MethodSpec:
         return OBJECTIVES.get(self.objective or find(self.algorithm).objective or "")
 
     @property
+    def swept_values(self) -> Table:
+        """The settings that a sweep varied, with their values; none where there was no sweep."""
+        return {} if self.swept is None else {name: self.settings[name] for name in self.swept.settings}
+
+    @property
     def base(self) -> str:
         """The method that a sweep made it of, or itself."""
         return self.label if self.swept is None else self.swept.method
@@ -238,6 +243,14 @@ def parse_line(text: str, option: str = "--set", example: str = "training.rounds
     return found
 
 
+def parse_numbers(text: str, option: str, example: str) -> list[float]:
+    """Numbers with commas between them that an option was given; RequestError for anything else."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"{option} needs numbers such as {example}, got {text!r}.") from None
+
+
 def override(table: Table, overrides: Sequence[str]) -> Table:
     """`table` with overrides, each one line of TOML such as 'training.rounds = 50'."""
     for text in overrides:
@@ -279,10 +292,7 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     entries = coerce(Table, table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
     name = coerce(str, table.get("name", default_name), "name")
-    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
-        raise RequestError(
-            f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
-        )
+    _check_name(name)
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
 
 
@@ -292,6 +302,13 @@ def _renewed(entry: Any) -> Any:
         return entry
     others = {key: value for key, value in entry.items() if key != "step_size"}
     return others | {"tuned": {"step_size": entry["step_size"]}}
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
+        raise RequestError(
+            f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
+        )
 
 
 def check_seeds(seeds: Sequence[int], name: str = "seeds") -> tuple[int, ...]:
@@ -323,10 +340,7 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
             raise RequestError(f"A method's label must be printable, got {label!r}; use letters and digits.")
     defaults = coerce(Table, table.get("defaults", {}), "defaults")
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
-    # a default may miss some methods of the spec, but a name that no algorithm or objective has is a slip
-    named = {*ALGORITHMS, *(method.algorithm for method in methods)}
-    known = [*map(setting_names, named), *map(own_settings, OBJECTIVES.values())]
-    refuse_unknown(defaults, set[str]().union(*known), "[defaults]")
+    _check_defaults(defaults, methods)
     return methods
 
 
@@ -352,6 +366,13 @@ def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpe
     shared = common_names(algorithm, objective)
     common = {name: value for name, value in defaults.items() if name in shared}
     return MethodSpec(label, algorithm, objective, common | settings, swept)
+
+
+def _check_defaults(defaults: Table, methods: Sequence[MethodSpec]) -> None:
+    """A default may miss some methods of the spec, but a name that no algorithm or objective has is a slip."""
+    named = {*ALGORITHMS, *(method.algorithm for method in methods)}
+    known = [*map(setting_names, named), *map(own_settings, OBJECTIVES.values())]
+    refuse_unknown(defaults, set[str]().union(*known), "[defaults]")
 
 
 def setting_names(algorithm: str, objective: str | None = None) -> list[str]:

@@ -47,16 +47,6 @@ def asked_splits(path: Path) -> int | None:
     return None if request is None else request.get("splits")
 
 
-def refuse_splits(path: Path) -> None:
-    """RequestError where the folder holds repeated splits, and one run is about to use it."""
-    number = asked_splits(path)
-    if number is not None and not RunFolder(path).done:
-        raise RequestError(
-            f"The folder {path} was started with --splits {number}; go on with `idiolect run {path} --resume`, or "
-            "choose another --out."
-        )
-
-
 def check_splits(spec: Spec, splits: int) -> None:
     """RequestError where the rows of this spec cannot be split so often."""
     if not 1 <= splits <= MOST:
@@ -168,12 +158,17 @@ def _train(
         except DivergedError as error:
             raise DivergedError(f"{folder.path.name}: {error}") from None
         gc.collect()  # a split's models and rows are on disk; the next one needs their memory
-        # if each of those to come takes as long as this one
-        seconds = (len(waiting) - number - 1) * (time.monotonic() - begun)
-        left = f"; about {seconds / 60:.0f} min left" if seconds >= 90 else f"; about {seconds:.0f} s left"
+        left = _time_left((len(waiting) - number - 1) * (time.monotonic() - begun))
         announced = read_summary(folder.path).announced
         who = f"{announced.method} was announced" if announced else "no method was announced"
-        tell(f"Split {place + 1} of {len(folders)} is finished: {who}{left if seconds > 0 else ''}.")
+        tell(f"Split {place + 1} of {len(folders)} is finished: {who}{left}.")
+
+
+def _time_left(seconds: float) -> str:
+    """For the splits to come, if each takes as long as the last one."""
+    if seconds >= 90:
+        return f"; about {seconds / 60:.0f} min left"
+    return f"; about {seconds:.0f} s left" if seconds > 0 else ""
 
 
 def _resumed(folder: RunFolder, spec: Spec, splits: int) -> Spec:

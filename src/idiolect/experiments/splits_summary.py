@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -293,11 +294,8 @@ def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
 
 def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
     """splits.parquet: one row per method and client."""
-    return [
-        _client_row(read, method, place, judged[method])
-        for method in range(len(read.labels))
-        for place in range(len(read.clients))
-    ]
+    pairs = itertools.product(range(len(read.labels)), range(len(read.clients)))
+    return [_client_row(read, method, place, judged[method]) for method, place in pairs]
 
 
 def _client_row(read: Splits, method: int, place: int, found: JudgedOverSplits) -> SplitsRow:

@@ -11,6 +11,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from idiolect.engines.simulate import Run
+    from idiolect.experiments.protection import Spending
+    from idiolect.experiments.row_protection import RowSpending
     from idiolect.experiments.spec import MethodSpec
     from idiolect.experiments.tuning import Tuned
     from idiolect.record.divergence import Divergence
@@ -25,6 +27,7 @@ class Trained:
     notes: list[str]
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
     protected: tuple[str, ...] = ()  # what protections were around it, in words
+    spending: Spending | RowSpending | None = None  # what its rounds spent of a privacy budget
 
     @property
     def diverged(self) -> Divergence | None:

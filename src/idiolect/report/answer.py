@@ -75,7 +75,12 @@ def answer(run: Run) -> Answer:
     found = _judge(run, ranked)
     parts = _parts(run, found)
     average = _announced(run, found, words) if run.announced else _average(found, words)
-    clauses = [_worst(found, words), _alone(parts), _price(found.together, found.clients)]
+    alone = "whether clients would do better alone is not known"
+    if parts.personalized is None:  # nothing but training alone was run
+        alone = ""
+    elif parts.compared is not None:
+        alone = verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
+    clauses = [_worst(found, words), alone, _price(found.together, found.clients)]
     others = "; ".join(filter(None, clauses))
     doubts = "".join(f" {text}" for text in _doubts(run))
     first = f"{_choice(run)}{average}"
@@ -87,8 +92,10 @@ def answer(run: Run) -> Answer:
 def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     announced = run.announced
     best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
+    # without validation rows the means on test rows rank, and some may be level; an announced method stands by itself
     level = [] if announced else _leaders(ranked, "mean")
     worst_level = _leaders(rank(run, "worst_decile"), "worst_decile")
+    # one method that is best in both ways makes the shorter sentence
     worst = best if best in worst_level else worst_level[0]
     together = _first_together(run, ranked) if best.alone else best
     return _Contest(
@@ -105,6 +112,7 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
 def _parts(run: Run, found: _Contest) -> Answer:
     """The answer without its sentence."""
     together, clients = found.together, found.clients
+    # a program finds None where nothing was compared, which is not the same as nobody helped
     counts: dict[str, int] = {}
     if clients is not None and clients.compared and (clients.verdict != "").any():  # a deployed run has none
         counts = {name: clients.counted(name) for name in ("helped", "hurt")} | {"compared": clients.compared}
@@ -154,11 +162,13 @@ def _announced(run: Run, found: _Contest, words: ScoreWords) -> str:
 
 def _ahead(run: Run, best: MethodSummary) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
+    # a lead over a method that was stopped early says nothing about its end
     if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
     sign, mine = 1 if run.higher_chooses else -1, best.choosing_mean
     others = [sign * one.choosing_mean for one in rank(run, "mean") if one is not best and known(one.choosing_mean)]
     if known(mine) and others:
+        # relative to the larger of both, so that it means the same for losses and for fractions
         part = abs(sign * mine - max(others)) / max(abs(mine), abs(max(others)), 1e-300)
         if part < LITTLE:
             little = f"{100 * part:.1g} % of the {score_words(run.choose_by).spoken}"
@@ -168,6 +178,7 @@ def _ahead(run: Run, best: MethodSummary) -> str:
 
 def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     """Which of the methods that are level with the best one costs least, where that is not the best one itself."""
+    # within noise the cheaper method is as good: worth a clause
     least = min(tied, key=lambda one: one.traffic_bytes, default=best)
     if least.traffic_bytes >= best.traffic_bytes:
         return ""
@@ -260,15 +271,6 @@ def _worst(found: _Contest, words: ScoreWords) -> str:
     if worst is found.best:
         return f"it is also best for the worst tenth of clients{others} ({shown})"
     return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
-
-
-def _alone(parts: Answer) -> str:
-    """Clients that are clearly better or worse off than alone."""
-    if parts.personalized is None:
-        return ""
-    if parts.compared is None:
-        return "whether clients would do better alone is not known"
-    return verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
 
 
 def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score against a setting, with every client's choice marked, above what each of its values cost."""
+"""Score against a setting, with every client's choice marked, above what each value cost: drawn, and as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from idiolect.report.choice import ChoiceFound, chosen_of
+from idiolect.report.figure_data import Data
 from idiolect.report.folder import floats
+from idiolect.report.packed import packed
 from idiolect.report.style import (
     BLUE,
     DASHED,
@@ -132,3 +134,23 @@ def _legend(figure: Figure, choice: ChoiceFound) -> None:
         key("bytes of the value (line: so far)", color=_BARS, linewidth=6),
     ]
     add_legend(figure, entries, ncols=3, columnspacing=1.4)
+
+
+def choice_data(choice: ChoiceFound) -> Data:
+    """Score at every value, of all clients and of each, with its choice, and what each value sent."""
+    found, rows = choice.found, choice.of_clients()
+    tests = [entry.test for entry in found.values]
+    return {
+        "kind": "choice",
+        "title": f"test {choice.words.title}",
+        "scale": choice.words.scale,
+        "setting": found.setting,
+        "values": [choice.named(entry.value) for entry in found.values],
+        "mean": [test.mean for test in tests],
+        "worst": [test.worst_decile for test in tests],
+        "own": [found.chosen.test.mean, found.chosen.test.worst_decile],
+        "bytes": [entry.spent.traffic_bytes for entry in found.values],
+        "names": list(rows),
+        "scores": packed(floats([row.test for lines in rows.values() for row in lines])),
+        "chosen": [chosen_of(lines)[0] for lines in rows.values()],
+    }

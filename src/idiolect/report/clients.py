@@ -36,9 +36,6 @@ class ClientTable:
     expected_low: np.ndarray
     expected_high: np.ndarray
     one: np.ndarray  # score of one model for all
-    over_one: np.ndarray  # gain against it
-    over_one_low: np.ndarray
-    over_one_high: np.ndarray
     verdict: np.ndarray  # of `VERDICTS`, or '' where there is nothing to compare with
     held_out: np.ndarray  # never trained
     seed_personal: np.ndarray  # (seeds, clients)
@@ -66,6 +63,7 @@ def client_table(run: Run, method: str) -> ClientTable:
     rows = of_method(run.clients, method)
     names = rows["client"].cast(pa.string()).to_pylist()
     place = {name: number for number, name in enumerate(dict.fromkeys(names))}  # in the order of the file
+    # a method may have lost clients in some seed: cells that no row fills stay not-a-number
     seeds, seed_of = np.unique(rows["seed"].to_numpy(), return_inverse=True)
     at = seed_of, np.asarray([place[name] for name in names], int)
 
@@ -106,5 +104,4 @@ _MEANS = {  # columns of clients.parquet that become means over seeds
     "one": "one_score",
     **{f"gain{end}": f"gain{end}" for end in ("", "_low", "_high")},
     **{f"expected{end}": f"gain_expected{end}" for end in ("", "_low", "_high")},
-    **{f"over_one{end}": f"gain_over_one{end}" for end in ("", "_low", "_high")},
 }

@@ -59,23 +59,11 @@ class MethodRow:
 
 def method_row(entry: MethodSummary, announced: str | None = None, one: str | None = None) -> MethodRow:
     """One method of the summary; `announced` is the one that validation rows choose, `one` is one model for all."""
-    return MethodRow(
-        method=entry.method,
-        alone=entry.alone,
-        one=entry.method == one,
-        announced=entry.method == announced,
-        chosen=entry.chosen,
-        converged=None if entry.diverged else entry.converged,
-        diverged=entry.diverged,
-        numbers=_numbers(entry),
-    )
-
-
-def _numbers(entry: MethodSummary) -> dict[str, float | None]:
     gain = None if entry.alone else entry.gain  # against itself a method has nothing to gain
     adapted, new = entry.personalization or Personalization(), entry.new_clients
+    # every name is there for every method, so that tables and files have the same columns whatever was run
     low, high = entry.interval or (None, None)
-    return {
+    numbers = {
         **_taken(entry.score, "mean", "worst_decile", "spread"),
         "interval_low": low,
         "interval_high": high,
@@ -92,6 +80,16 @@ def _numbers(entry: MethodSummary) -> dict[str, float | None]:
         **_taken(entry.storage, "client_bytes", "server_bytes", "model_bytes"),
         **_taken(entry.flops, flops="training"),
     }
+    return MethodRow(
+        method=entry.method,
+        alone=entry.alone,
+        one=entry.method == one,
+        announced=entry.method == announced,
+        chosen=entry.chosen,
+        converged=None if entry.diverged else entry.converged,
+        diverged=entry.diverged,
+        numbers=numbers,
+    )
 
 
 def _taken(part: object, *names: str, **renamed: str) -> dict[str, float | None]:
@@ -131,6 +129,9 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
     tenth, spread = "Mean over the worst tenth of the clients.", "Standard deviation over the clients."
     distance = "Mean squared distance of the models to the optimum."
     block, together = "Gradients of the {} block, counted per example.", "Gradients per example by block."
+
+    def marked(row: MethodRow) -> str:
+        return with_marks(row.method, row.announced, row.converged is False)
 
     def chosen(row: MethodRow) -> str:
         return (f"{CHOSEN} " if row.chosen else "") + choosing.bare(row["choosing_mean"])
@@ -204,11 +205,6 @@ def adaptation_columns() -> tuple[Column, ...]:
     )
 
 
-def marked(row: MethodRow) -> str:
-    """The method's label, with a mark before the announced one and behind one that had not converged."""
-    return with_marks(row.method, row.announced, row.converged is False)
-
-
 def with_marks(label: str, announced: bool, unfinished: bool) -> str:
-    """A label with its marks."""
+    """A label with a mark before the announced method, and behind one that had not converged."""
     return (f"{ANNOUNCED} " if announced else "") + label + (f" {UNFINISHED}" if unfinished else "")

@@ -29,7 +29,11 @@ def distribution_over_clients(run: Run) -> Figure | None:
     for place, (entry, scores) in enumerate(rows):
         if not np.isnan(scores).all():
             _draw(axes, place, entry, scores, colours[entry.method], words.scale)
-    _limits(axes, [scores.ravel() for entry, scores in rows if not entry.diverged])
+    # every client of the methods that finished, short of a few far ones of a heavy tail
+    calm = np.concatenate([scores.ravel() for entry, scores in rows if not entry.diverged] or [np.empty(0)])
+    if not np.isnan(calm).all():
+        axes.set_xlim(*widen(*reach_of(calm[~np.isnan(calm)]), 0.03))
+    # after the limits: how many clients lie beyond them
     for place, (entry, scores) in enumerate(rows):
         _remark(axes, place, entry, mean_known(scores))
     axes.set_yticks(range(len(rows)), [shortened(entry.method, 28) for entry, _ in rows])
@@ -79,6 +83,7 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
     for one in seeds if len(seeds) > 1 else ():
         look: Look = {"color": INK, "linewidth": 0.9, "alpha": 0.6, "zorder": 6}
         axes.plot([one] * 2, [place - 0.44, place - 0.28], label="mean of a seed", **look)
+    # above the band, where its dots do not hide it
     mean, beside = np.mean(seeds), place - 0.345
     if entry.interval and all(map(known, entry.interval)):
         ends = np.asarray(entry.interval) * scale
@@ -89,14 +94,6 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
     if known(worst):
         hollow: Look = {"s": 22, "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1, "label": "worst tenth"}
         axes.scatter(worst * scale, beside, **hollow, **diamond)
-
-
-def _limits(axes: Axes, calm: list[np.ndarray]) -> None:
-    """Hold every client of the methods that finished, short of a few far ones of a heavy tail."""
-    values = np.concatenate(calm) if calm else np.empty(0)
-    values = values[~np.isnan(values)]
-    if values.size:
-        axes.set_xlim(*widen(*reach_of(values), 0.03))
 
 
 def _remark(axes: Axes, place: int, entry: MethodSummary, clients: np.ndarray) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
-from idiolect.report.columns import INSTANCES
 from idiolect.report.cost_figure import (
     OF_OPTIMUM,
     OF_SCORE,
@@ -36,6 +35,13 @@ _SPENT = (
     "range of the seeds. The buttons switch what is spent, and methods on and off."
 )
 COST, SCORED = "score-against-cost", ["mean over clients", "worst tenth"]
+# as the page calls them: the shared model is the one that a client received
+_SPOKEN = {
+    "both": "both right",
+    "shared_only": "received only",
+    "personal_only": "personal only",
+    "neither": "neither",
+}
 MOST_POINTS = 2000  # recorded rounds of one curve; more are thinned out evenly
 
 
@@ -66,6 +72,7 @@ def score_curves(run: Run) -> Data | None:
 
 def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
     """Curves and deciles of one method of each run, under the names of the runs."""
+    # methods of several runs may have one label: lines are called by run and method
     lines, spreads, colours = list[Line](), list[Data](), series_colours(list(chosen))
     for name, (run, method) in chosen.items():
         label, colour = f"{name}: {method}", page_colour(colours[name])
@@ -85,6 +92,7 @@ def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
     """What is switched between; costs that no method pays are left out."""
+    # a button that switches to an axis of zeros would show nothing
     kept = [place for place in range(len(panels)) if any(spends(costs[place]) for _, costs in lines)]
     full = [line | {"costs": [packed(costs[place]) for place in kept]} for line, costs in lines]
     titles = [panels[place].title for place in kept]
@@ -113,6 +121,7 @@ def optimum_curves(run: Run) -> Data | None:
     for entry in run.methods:
         rows = of_method(run.history, entry.method)
         gap, seeds = numbers(rows, "suboptimality"), rows["seed"].to_numpy()
+        # logarithms: a gap of 0 or below is at the optimum up to rounding, and has no place
         first = _thinned(np.flatnonzero((gap > 0) & (seeds == seeds[:1])))
         if len(first):
             line: Data = {"method": entry.method, "colour": page_colour(colours[entry.method]), "diverged": False}
@@ -145,16 +154,9 @@ def who_is_right(run: Run) -> Data | None:
     groups = list[Data]()
     for entry in run.methods:
         if entry.personalization is not None:
-            shares = [getattr(entry.personalization.breakdown, name) for name in INSTANCES]
+            shares = [getattr(entry.personalization.breakdown, name) for name in _SPOKEN]
             groups += [{"name": entry.method, "values": shares}] if known(shares[0]) else []
-    return _bars("test rows (%)", [_spoken(name) for name in INSTANCES], groups, stacked=True) if groups else None
-
-
-def _spoken(instance: str) -> str:
-    """'shared_only' as the page says it: the model that a client received."""
-    return {"both": "both right", "neither": "neither"}.get(instance, instance.replace("_", " ")).replace(
-        "shared", "received"
-    )
+    return _bars("test rows (%)", list(_SPOKEN.values()), groups, stacked=True) if groups else None
 
 
 def routes(run: Run) -> Data | None:
@@ -163,9 +165,9 @@ def routes(run: Run) -> Data | None:
     for entry in run.methods:
         if found := entry.routing:
             for place, layer in enumerate(found.names):
-                shares = [found.shared_share[place], *(found.by_category[name][place] for name in INSTANCES)]
+                shares = [found.shared_share[place], *(found.by_category[name][place] for name in _SPOKEN)]
                 groups.append({"name": f"{entry.method}: {layer}", "values": shares})
-    names = ["all rows", *(_spoken(name) for name in INSTANCES)]
+    names = ["all rows", *_SPOKEN.values()]
     return _bars("mean probability of the shared version (%)", names, groups, stacked=False) if groups else None
 
 

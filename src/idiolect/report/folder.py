@@ -155,11 +155,13 @@ def read(path: str | os.PathLike[str]) -> Run:
     folder = Path(path)
     refuse_unknown_files(folder)
     check_report_files(folder)
+    # written last of all: without it the run was stopped, or goes on
     finished = (folder / "done").exists()
     summary = _summary(folder, finished)
     spec_text = read_spec(folder)
     history, clients = (_table(folder / f"{name}.parquet", keys) for name, keys in _KEYS.items())
     missing = _missing(folder, summary, finished)
+    # after the sentences, which say that a method diverged: below, it is as one without scores
     summary, clients = _without_diverged(summary, clients)
     return Run(
         folder,
@@ -212,6 +214,7 @@ def numbers(table: pa.Table, column: str) -> np.ndarray:
     """A column as a float64 array; nulls and absent columns are not-a-number."""
     if column not in table.column_names:
         return np.full(table.num_rows, np.nan)
+    # counts and truths become numbers like all others, in which not-a-number stands for a null
     filled = pc.fill_null(table[column].cast(pa.float64(), safe=False), float("nan"))
     return filled.to_numpy()
 
@@ -277,6 +280,7 @@ def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummar
     if not lost:
         return summary, clients
     alone = {entry.method for entry in summary.methods if entry.alone}
+    # a gain over a diverged method would be a gain over nothing
     without = bool(alone) and alone <= set(lost)  # nothing is left to gain over
     others = _AGAINST_ALONE if without else ()
     methods = tuple(_blanked(entry, _ANSWERS if entry.diverged else others) for entry in summary.methods)
@@ -297,6 +301,7 @@ def _clients_without(clients: pa.Table, lost: list[str], alone_lost: bool) -> pa
 
 def _blanked(entry: MethodSummary, names: tuple[str, ...]) -> MethodSummary:
     """Without these numbers: as a method that has none."""
+    # its own defaults say what a method has of which nothing is known
     nothing = MethodSummary(entry.method, entry.algorithm)
     return dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names})
 

@@ -25,11 +25,9 @@ def gain_by_client(run: Run) -> Figure | None:
     """A dot and its interval per client; None when nothing can be compared with training alone."""
     every = (client_table(run, entry.method) for entry in run.methods if not entry.alone)
     tables = [table for table in every if table.compared]
-    return _figure(tables, run.words) if tables else None
-
-
-def _figure(tables: list[ClientTable], words: ScoreWords) -> Figure:
-    most = max(table.compared for table in tables)
+    if not tables:
+        return None
+    words, most = run.words, max(table.compared for table in tables)
     named = most <= _NAMED
     names = max(len(str(name)) for table in tables for name in table.client)
     columns = min(len(tables), 2 if named and names > 14 else 3)  # long names leave no room for three
@@ -92,6 +90,7 @@ def _colours(table: ClientTable, order: np.ndarray) -> np.ndarray:
 def _draw_intervals(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, frame: _Frame) -> None:
     ends = [values[order] * frame.scale for values in (table.expected_low, table.expected_high)]
     known = np.isfinite(ends).all(axis=0)
+    # one collection for all of them: matplotlib is slow at thousands of single lines
     segments = np.stack([np.column_stack(frame.turned(end, place)) for end in ends], axis=1)[known]
     bars = LineCollection(
         list(segments),
@@ -132,6 +131,7 @@ def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     gains = np.concatenate([table.expected[np.isfinite(table.expected)] for table in tables]) * scale
     bounds = np.concatenate([np.concatenate([table.expected_low, table.expected_high]) for table in tables]) * scale
     bounds = bounds[np.isfinite(bounds)]
+    # the middle nine tenths set the frame, as far as they reach: one wild client must not flatten the others
     lower, upper = np.quantile(gains, [0.05, 0.95])
     reach = max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
     low, high = max(gains.min(), lower - reach), min(gains.max(), upper + reach)

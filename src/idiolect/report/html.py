@@ -40,14 +40,9 @@ def left_out(clients: int, file: str) -> str:
 
 def facts(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """Names and values as text; nested ones are written as JSON, absent ones are left out."""
-    return [
-        (
-            name.replace("_", " "),
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str),
-        )
-        for name, value in values.items()
-        if value is not None
-    ]
+    written = json.JSONEncoder(ensure_ascii=False, default=str).encode
+    told = {name.replace("_", " "): value for name, value in values.items() if value is not None}
+    return [(name, value if isinstance(value, str) else written(value)) for name, value in told.items()]
 
 
 def fill(template: str, frame: Frame, **parts: object) -> str:
@@ -81,11 +76,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # not-a-number is no JSON: better an error here than a page whose script stops
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     spoken = ("count", "megabytes", "kilobytes", "whole", "plural", "size", "listed")
     pages.filters |= {name: getattr(wording, name) for name in spoken}
     pages.filters |= {"upper_first": wording.upper, "facts": facts, "left_out": left_out}
     pages.filters |= {"shown": choice.shown, "zip": zip, "common_lines": privacy.common_lines}
     pages.filters |= {"array_name": privacy.array_name, "array_line": privacy.array_line}
+    pages.filters |= {"protection_line": privacy.protection_line}
     pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}
     return pages

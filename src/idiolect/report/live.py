@@ -38,6 +38,7 @@ def live_page(folder: Path, standing: Mapping[str, object], state: str = "runnin
 
 def write_stopped(folder: Path, standing: Mapping[str, object]) -> None:
     """Leave what was shown last in the folder of a run that ended early; a report that is there already stays."""
+    # no spec: it stopped before it began; a summary: the report of an earlier, longer run stands
     if not (folder / "spec.toml").is_file() or (folder / "summary.json").is_file():
         return
     write_page(folder, live_page(folder, standing, "stopped"), [])

@@ -26,8 +26,17 @@ def statement_lines(statement: Statement) -> list[str]:
         ways = {"up    ": entry.uploads, "down  ": entry.downloads, "at the end  ": entry.deliveries}
         lines += [f"  {way}{array_line(one)}" for way, arrays in ways.items() for one in arrays]
         if entry.uploads:
-            lines.append(f"  protection: {entry.protection}")
+            lines.append(f"  protection: {protection_line(entry)}")
     return lines
+
+
+def protection_line(entry: MethodSent) -> str:
+    """How a method was protected; of rows, what the clients that spent least and most have spent."""
+    spent = sorted(entry.epsilons, key=lambda one: one.epsilon)
+    if not spent:
+        return entry.protection
+    ends = [f"{one.epsilon:.3g} (client {one.client}, {plural(one.rows, 'row')})" for one in (spent[0], spent[-1])]
+    return f"{entry.protection}; epsilon from {' to '.join(ends)}"
 
 
 def common_lines(statement: Statement) -> list[str]:

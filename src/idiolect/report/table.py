@@ -21,7 +21,7 @@ from idiolect.report.columns import (
     score_columns,
 )
 from idiolect.report.folder import Run
-from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, below_each_other, printed, starred, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, printed, starred, tables_of
 from idiolect.report.wording import NONE, known, leaders, listed, score_words
 from idiolect.visible import plainly
 
@@ -67,6 +67,7 @@ class ComparisonTable:
 
         Without `details` what a practitioner asks for, and as many of the other columns as find room.
         """
+        # a name may hold what a terminal would obey: what is printed is made plain, what a program reads is not
         facts = ("run", "score", "rows", "answer", "missing", "choose_by")  # columns have line breaks of their own
         seen = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
         parts, keys = seen._tables(self.columns("terminal"), width, MOST if details else 1)
@@ -79,17 +80,19 @@ class ComparisonTable:
     def _tables(self, columns: tuple[Column, ...], width: int, below: int) -> tuple[list[str | Table], set[str]]:
         """The columns as tables that fit, and the keys of those that are shown."""
         # where nothing is known of a gain, its column would only take room
-        told = [one for one in columns if below == MOST or one.key not in _GAINS or self._says(one)]
-        texts = [self._as_text(one) for one in told]
+        told = [
+            one
+            for one in columns
+            if below == MOST or one.key not in _GAINS or any(one.text(row) != NONE for row in self.rows)
+        ]
+        texts = []
+        for column, cells in zip(told, zip(*self.cells(tuple(told)))):
+            least = LABEL if column.key == "method" else None
+            texts.append(
+                TextColumn(column.title, [starred(*cell) for cell in cells], column.rank, least is not None, least)
+            )
         keys = {told[place].key for group in arrange(texts, width, below=below) for place in group}
-        return below_each_other(tables_of(texts, width, below=below)), keys
-
-    def _says(self, column: Column) -> bool:
-        return any(column.text(row) != NONE for row in self.rows)
-
-    def _as_text(self, column: Column) -> TextColumn:
-        label, cells = column.key == "method", [starred(*line[0]) for line in self.cells((column,))]
-        return TextColumn(column.title, cells, column.rank, words=label, least=LABEL if label else None)
+        return tables_of(texts, width, below=below), keys
 
     def as_dict(self) -> dict[str, object]:
         """Every number unrounded, in the units of its name; None where there is none."""
@@ -165,6 +168,7 @@ def compare(run: Run) -> ComparisonTable:
     columns = score_columns(words, run.higher_is_better, score_words(run.choose_by))
     # most runs have nothing for these columns
     empty = {key for key in _RARE if all(row[key] is None for row in rows)}
+    # accuracy before adaptation is known where something whole is sent, and of classes
     adapted = any(row["acc_g"] is not None for row in rows)
     return ComparisonTable(
         run=run.name,

@@ -182,13 +182,14 @@ def one_over_k(
         levels = np.quantile(levels, np.linspace(0, 1, _LEVELS))
     shares = np.array([(1 / neighbourhood_counts(discrepancies, level)).sum() for level in levels])
     steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
-    places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
+    every = range(1, rounds + 1)
+    places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in every]
     caps = {
         place: stable_step(smoothness, spectral_radius(neighbours_within(discrepancies, levels[place])))
         for place in set(places)
     }
     return _phases(
-        [(levels[place], min(1 / (strong_convexity * k), caps[place]), k) for k, place in zip(_from_1(rounds), places)]
+        [(levels[place], min(1 / (strong_convexity * k), caps[place]), k) for k, place in zip(every, places)]
     )
 
 
@@ -196,10 +197,6 @@ def fixed(accuracy: float, step_sizes: np.ndarray) -> Phases:
     """One accuracy for ever and a step for every round: infinite is one model for all, 0 every client alone."""
     rounds = len(step_sizes)
     return Phases(np.full(rounds, accuracy), np.asarray(step_sizes, float), np.arange(1, rounds + 1, dtype=np.int32))
-
-
-def _from_1(rounds: int) -> range:
-    return range(1, rounds + 1)
 
 
 def _phases(entries: list[tuple[float, float, int]]) -> Phases:

@@ -94,7 +94,9 @@ def check_deployable(spec: Spec) -> None:
         "use noise = 'server'": spec.privacy.is_on and spec.privacy.noise == "clients",
         "[privacy] needs all sites in every round, with training.cohort = 0 and training.dropout = 0: who is drawn "
         "follows from the seed, which all sites know": (
-            spec.privacy.is_on and bool(spec.training.cohort or spec.training.dropout)
+            spec.privacy.is_on
+            and spec.privacy.level == "clients"
+            and bool(spec.training.cohort or spec.training.dropout)
         ),
         "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
             spec.evaluation.optimum == "always"

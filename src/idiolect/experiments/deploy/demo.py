@@ -66,6 +66,7 @@ def demo_tables(sites: int) -> dict[str, pa.Table]:
     for place in range(sites):
         name, part = names[place % len(names)], place // len(names)
         parts = len(range(place % len(names), sites, len(names)))
+        # every so-many-th row: parts of a hospital are alike
         rows = each[str(name)].drop_columns(["hospital"])
         found[f"{name}-{part + 1}"] = rows.take(pa.array(range(part, rows.num_rows, parts)))
     return found
@@ -146,6 +147,7 @@ def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes
 
 def one_thread() -> dict[str, str]:
     """Variables for many processes on one machine: none of them may take all of its cores."""
+    # one core each: threads of many processes would wait for one another
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     return {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
 

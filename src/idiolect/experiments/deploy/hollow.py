@@ -49,6 +49,7 @@ def hollow_federation(
 def _rows(recipe: Preprocessing, sums: Mapping[str, SiteSums], split: str, weighted: bool) -> Rows:
     counts = np.array([one.rows[split] for one in sums.values()])
     total = int(counts.sum())
+    # strides of 0: a million rows take no more room than one
     inputs = np.broadcast_to(np.zeros((), np.float32), (total, len(recipe.feature_names)))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     weights = np.broadcast_to(np.ones(()), (total,)) if weighted else None

@@ -68,6 +68,7 @@ def fill_kits(kits: Mapping[str, Path], spec: Spec, later: Sequence[str], where:
     """What a kit holds whatever carries its messages: the spec, the party's own file, and where the server is."""
     # where the organiser keeps a table of their own is nobody else's business
     content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
+    # the later ones are listed apart: no one waits for them at the beginning
     server = {"sites": [name for name in kits if name not in ("server", *later)], "later": list(later)}
     for name, kit in kits.items():
         (kit / SPEC).write_text(content, encoding="utf-8")
@@ -93,6 +94,7 @@ def check_request(folder: Path, spec: Spec, sites: Sequence[str], later: Sequenc
     """RequestError for a spec that cannot be deployed, names that cannot be sites', and a folder that holds files."""
     check_deployable(spec)
     check_names(sites, later)
+    # an old kit's key would stay valid beside the new ones
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
 

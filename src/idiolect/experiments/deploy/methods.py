@@ -62,6 +62,7 @@ class MethodRuns(NamedTuple):
 
     def trials(self, method: MethodSpec) -> list[Trial]:
         """A method with every seed; a step that is to be chosen is chosen with the first."""
+        # other seeds take the step that was chosen with the first: a search for each would cost as much again
         chosen = choose_step(self.prepared, method, self.candidate)
         built, found = self.build(chosen.method), []
         if chosen.sentence is not None:
@@ -79,6 +80,7 @@ class MethodRuns(NamedTuple):
 def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int) -> Job:
     training, federation, clients = prepared.spec.training, prepared.federation, len(agreed.numbers)
     participation = participation_of(built.algorithm, training, clients)
+    # admitted as in a simulation: an algorithm that does not fit is refused before a site begins
     with run_precision(training.precision):
         admitted = admit(built.algorithm, clients, training.precision, participation.chance)
     common = {

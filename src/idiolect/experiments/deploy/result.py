@@ -100,6 +100,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
         _write_shared(folder, trained)
         folder.write_names(federation)
     tuned = {trial.method.label: trial.tuned for trial in trials}
+    # settings are not swept over sites, so that none was chosen among several
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
     announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
@@ -138,7 +139,9 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(Trained(same[0].method, list(runs), built.notes, protected=built.protected))
+        trained.append(
+            Trained(same[0].method, list(runs), built.notes, protected=built.protected, spending=built.spending)
+        )
     return trained
 
 
@@ -185,6 +188,7 @@ def _remarks(trials: list[Trial]) -> list[str]:
 def _statement(prepared: Prepared, trained: list[Trained]) -> Any:
     """privacy.json, with the reports that a deployment sends beside what a simulation counts."""
     made = privacy_statement(prepared, trained)
+    # each record asked every site for a report
     records = max(len(run.history) for entry in trained for run in entry.runs)
     reports: tuple[Aside, ...] = (
         Aside("what each round cost it: counts of gradients, rows, steps, and whether its numbers are finite", 10),

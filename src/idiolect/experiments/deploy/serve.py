@@ -83,6 +83,7 @@ def coordinate(
     with kept.begin(spec, prepared.federation, resume):
         kept.write_sealed(AGREED, _to_facts(agreed))
         of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
+        # said where a simulation would print them: the person at the server sees the same
         for text in (*prepared.notes(), prepared.reason, *of_methods):
             say(text)
         run = MethodRuns(link, kept, prepared, agreed)
@@ -105,6 +106,7 @@ def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) ->
     if not later:
         return prepared
     found = link.ask("sums", 0, dict.fromkeys(later, Question()), _sums)
+    # in the order of their numbers, which those who came later have from the beginning
     sums = with_unknown(agreed.sums | found, list(link.numbers))
     preparation = padded(agreed.preparation, len(link.numbers))
     whole = hollow_federation(agreed.recipe, preparation, sums, weighted)
@@ -133,6 +135,7 @@ def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:
 
 def _wait_for(link: Link, names: list[str], patience: float) -> list[str]:
     """Until all sites have said hello in the same versions; who has not in time."""
+    # sites are started by people: in any order, and some minutes apart
     until, away = time.monotonic() + patience, list(names)
     while True:
         asked = [name for name in away if name in link.transport.sites]

@@ -46,6 +46,7 @@ class FlareTransport:
         engine = context.get_engine()
         self.abort = abort
         self.cell = engine.get_cell()
+        # a job's process has its own address, below that of the site that runs it
         self.addresses = {
             site.name: FQCN.join([site.get_fqcn(), context.get_job_id()]) for site in engine.get_clients()
         }
@@ -108,6 +109,7 @@ class ServerRun(Controller):  # type: ignore[misc]  # FLARE has no type hints
             self.coordinate(transport, kit_folder(fl_ctx))
         except Exception as error:
             self.logger.exception("the run ended with an error")
+            # else FLARE would count the job as completed
             self.system_panic(f"{type(error).__name__}: {error}", fl_ctx)
         finally:
             transport.close()

@@ -41,6 +41,7 @@ def write_job(folder: Path, name: str, sites: int) -> Path:
     """The job as FLARE wants it: names of installed classes and plain values, nothing that runs."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
+    # no list of sites: those that are connected take part
     deployed = {"app": ["@ALL"]}
     _write(folder / "meta.json", {"name": name, "resource_spec": {}, "min_clients": sites, "deploy_map": deployed})
     run = {"id": "run", "path": policy.RUN_CLASS, "args": {}}
