@@ -18,6 +18,7 @@ NAMES = (
     "recording",
     "start",
     "scale",
+    "growth",
     "memory",
     "neighbours",
     "coverage",
@@ -38,3 +39,4 @@ NAMES = (
     "protection-attacks",
     "masks",
 )
+BY_NAME = ("peers",)  # fetches other libraries: never unless it is named

@@ -9,6 +9,7 @@ measured one by one, and a run goes on with those that the file of results does 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from idiolect.experiments.spec import Spec, from_table, to_table
 STORE = Path(__file__).parent / "results" / "protection-attacks.json"
 SOURCES = ("landmine", "school")
 ATTACKS = {"sign_flip": 3.0, "noise": 3.0, "label_flip": 1.0, "little_is_enough": 1.5, "inner_product": 3.0}
-RULES = ("mean", "median", "geometric_median", "multi_krum")
+RULES = ("mean", "median", "geometric_median")
 PART = 0.25  # of the clients that attack
 EPSILONS = (10.0, 3.0, 1.0)
 CODECS: dict[str, dict[str, Any]] = {
@@ -75,27 +76,19 @@ def parts(quick: bool) -> Iterator[Result]:
 
 def plan(size: Size, cells: dict[str, Cell]) -> Iterator[tuple[str, Callable[[], Cell]]]:
     """Every cell by its name, and how it is measured; those that others are compared with first."""
+    accounted = bool(size.epsilons) and importlib.util.find_spec("dp_accounting") is not None  # the extra `privacy`
     for source in size.sources:
         for method in size.methods:
             yield f"{source} {method} plain", lambda s=source, m=method: scores_of(sized(size, s, m))
-    if (
-        size.epsilons and importlib.util.find_spec("dp_accounting") is not None
-    ):  # without the extra `privacy` nothing can be accounted
-        for source in size.sources:
-            for method in size.methods:
-                yield f"{source} {method} epsilon", lambda s=source, m=method: private(size, s, m)
-    for name in ("whole", *size.codecs):
-        for method in [one for one in ("fedavg", "ditto") if one in size.methods]:
-            source = size.sources[0]
+        for rule, attack, method in itertools.product(size.rules, size.attacks, size.methods):
+            yield (
+                f"{source} {method} {rule} {attack}",
+                lambda s=source, m=method, a=attack, r=rule: attacked(size, cells, s, m, a, r),
+            )
+        for method in size.methods if accounted else ():
+            yield f"{source} {method} epsilon", lambda s=source, m=method: private(size, s, m)
+        for method, name in itertools.product(size.methods[:1], ("whole", *size.codecs)):
             yield f"{source} {method} bytes {name}", lambda s=source, m=method, n=name: compressed(size, s, m, n)
-    for rule in size.rules:
-        for attack in size.attacks:
-            for source in size.sources:
-                for method in size.methods:
-                    yield (
-                        f"{source} {method} {rule} {attack}",
-                        lambda s=source, m=method, a=attack, r=rule: attacked(size, cells, s, m, a, r),
-                    )
 
 
 def sized(size: Size, source: str, method: str, **sections: dict[str, Any]) -> Spec:

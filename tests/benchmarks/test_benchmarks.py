@@ -21,6 +21,7 @@ NAMES = (
     "recording",
     "start",
     "scale",
+    "growth",
     "memory",
     "neighbours",
     "answers",

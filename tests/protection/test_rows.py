@@ -212,3 +212,42 @@ def test_a_site_draws_coins_and_noise_that_follow_from_no_seed(workbench, unifor
     assert batches[0].shape == batches[1].shape
     assert workbench.distance(*gradients) > 1e-3
     assert with_private_rows(workbench.build("local_sgd")).objective.unprotected is not None
+
+
+def test_a_membership_attack_on_rows_stays_below_epsilon(workbench):
+    """The best test of whether a row was there, on noisy gradients themselves, and what it proves of epsilon.
+
+    The row pulls as far as its clip lets it, the others not at all, and is in a batch by its coin.
+    """
+    pytest.importorskip("dp_accounting")
+    from scipy.stats import beta
+
+    from idiolect.accounting.row_privacy import RowReading, spent_on_rows
+
+    rows, draws, delta, expected = 8, 20_000, 0.01, 4
+    hidden = protect(
+        workbench.build("local_sgd", kind="regression", batch_size=expected),
+        Protection(rows=RowPrivacy(clip=1.0, noise_multiplier=0.6)),
+    )
+    here = hidden.objective.init_shared(keys.root_key(0))  # zeros: a row of zeros with target 0 has no gradient
+    empty = ClientData(jnp.zeros((rows, workbench.features)), jnp.zeros(rows), jnp.asarray(rows))
+    canary = empty._replace(inputs=empty.inputs.at[0, 0].set(10.0), targets=empty.targets.at[0].set(-10.0))
+
+    def released(data, key):
+        batch = hidden.batch(0, hidden.draw_batches(key, data), data)
+        gradient, _ = hidden.objective.gradient_shared(jax.random.fold_in(key, 1), here, (), batch)
+        return gradient["weights"][0] * expected  # along the clipped gradient: the most revealing direction
+
+    all_keys = jax.vmap(lambda n: jax.random.fold_in(keys.root_key(7), n))(jnp.arange(2 * draws))
+    inside, outside = (
+        np.asarray(jax.jit(jax.vmap(lambda key, data=data: released(data, key)))(part))
+        for data, part in ((canary, all_keys[:draws]), (empty, all_keys[draws:]))
+    )
+    found = 0.0
+    for threshold in np.linspace(0.4, 2.4, 11):
+        right, wrong = (inside > threshold).sum(), (outside > threshold).sum()
+        low, high = beta.ppf(0.025, right, draws - right + 1), beta.ppf(0.975, wrong + 1, draws - wrong)
+        found = max(found, math.log(max(low - delta, 1e-12) / high))
+    spent = spent_on_rows(RowReading(expected, 1, "pld"), rows, 1, 0.6, delta)
+    assert 0.5 * spent < found < spent  # the attack works, and no better than it may
+    assert found > spent_on_rows(RowReading(1, 1, "pld"), rows, 1, 0.6, delta)  # fewer coins would be too few

@@ -148,8 +148,8 @@ def clipped_sum(key: Key, batch: Batch, gradient: Gradient, bound: Any) -> tuple
 
     What no row decides, a ridge say, is taken out of each row's gradient before the clip: it needs none.
     """
-    nothing = Batch(jnp.zeros_like(batch.inputs[:1]), jnp.zeros_like(batch.targets[:1]), jnp.zeros(1, bool))
-    rowless = gradient(key, nothing)[0]
+    inputs, targets = (jnp.zeros_like(leaf[:1]) for leaf in (batch.inputs, batch.targets))
+    rowless = gradient(key, Batch(inputs, targets, jnp.zeros(1, bool)))[0]
 
     def of_row(number: jax.Array, inputs: Array, target: Array, real: Array) -> Any:
         # a key for each row: dropout is drawn row by row
