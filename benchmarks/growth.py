@@ -32,7 +32,7 @@ class Point(NamedTuple):
     cohort: int
 
 
-BASE = Point(clients=400, hidden=128, rows=100, steps=10, cohort=40)
+BASE = Point(clients=400, hidden=128, rows=100, steps=12, cohort=40)
 TINY = Point(clients=4, hidden=2, rows=10, steps=1, cohort=2)
 TIMES = (1 / 4, 1 / 2, 1, 2, 4)
 LABELS = {
