@@ -25,8 +25,10 @@ NAMES = (
     "advice-coverage",
     "gpu",
     "networks-gpu",
+    "rounds-gpu",
     "answers",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -34,6 +36,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
 )
 BY_NAME = ("peers",)  # fetches other libraries: never unless it is named

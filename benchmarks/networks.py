@@ -35,7 +35,6 @@ TURNS = 5
 
 def parts(quick: bool) -> Iterator[Result]:
     """After each network: seconds per round by executor, the best held against PyTorch's better number of threads."""
-    torch = _torch()
     numbers: dict[str, Any] = {}
     targets: list[Target] = []
     problems_by_name = {"table_mlp": _table, "mlp": _flat, "character_lstm": _texts, "cnn": _images}
@@ -50,20 +49,13 @@ def parts(quick: bool) -> Iterator[Result]:
             label: problems.engine_clock(algorithm, federation, *choice, rounds=rounds)
             for label, choice in executors.items()
         }
-        numbers[name], loops = {}, {}
-        if torch is None:
-            numbers[name]["torch"] = "not installed: no ratio"
-        else:
-            tried = _torch_clocks(torch, name, loss, federation, batch_size)
-            second = {label: (clock(), clock())[1] for label, clock in tried.items()}
-            numbers[name]["seconds of each number of threads before the turns"] = second
-            other = min(second, key=lambda label: second[label])
-            loops = {other: tried[other]}
+        loops = fastest_loop(name, loss, federation, batch_size)
+        numbers[name] = {} if loops else {"torch": "not installed: no ratio"}
         seconds = in_turns(clocks | loops, 1 if quick else TURNS)
         middle = medians(seconds)
         numbers[name]["median seconds of a round"] = middle
         best = min(executors, key=lambda label: middle[label])
-        if loops:
+        for other in loops:
             numbers[name][f"{best} / {other}"] = ratio(seconds, best, other)
             spread = [a / b for a, b in zip(seconds[best], seconds[other])]
             numbers[name]["least and largest ratio of a turn"] = [min(spread), max(spread)]
@@ -72,9 +64,13 @@ def parts(quick: bool) -> Iterator[Result]:
         yield Result(dict(numbers), tuple(targets))
 
 
-def _torch_clocks(
-    torch: Any, name: str, loss: ClientLoss, federation: Federation, batch_size: int
+def fastest_loop(
+    name: str, loss: ClientLoss, federation: Federation, batch_size: int
 ) -> dict[str, Callable[[], float]]:
+    """PyTorch's loop by its label, with the number of threads that is faster in a trial; none without PyTorch."""
+    torch = _torch()
+    if torch is None or name not in LIMITS:
+        return {}
     data = torch_rows(torch, "cpu", federation.train)
     params = loss.init(jax.random.key(0))
     model = getattr(networks_torch, name.removeprefix("table_"))(torch, params)
@@ -86,7 +82,11 @@ def _torch_clocks(
         return seconds_of(lambda: networks_torch.one_round(torch, model, data, batch_size, step_size) and 0)
 
     choices = sorted({1, os.cpu_count() or 1})  # PyTorch itself tells what was set last
-    return {f"torch loop, {threads} threads": lambda threads=threads: loop(threads) for threads in choices}
+    tried = {f"torch loop, {threads} threads": lambda threads=threads: loop(threads) for threads in choices}
+    second = {label: (clock(), clock())[1] for label, clock in tried.items()}
+    say(f"  {second}")
+    fastest = min(second, key=lambda label: second[label])
+    return {fastest: tried[fastest]}
 
 
 def _images(quick: bool) -> tuple[Federation, Model, int]:

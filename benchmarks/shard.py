@@ -2,10 +2,10 @@
 """One FedAvg round with the clients laid over two host devices, in turns with the best executor on one.
 
 The problems of `networks`, and softmax 784-10 x 100 clients x 100 rows. Executors are tried twice each before the
-turns, and the fastest of one device and the fastest of two take part. CPU seconds stand beside the clock's, since a
-neighbour's load cannot change them much: with as many of them, two quiet cores take half of the time. Both must end
-with the same parameters, or the benchmark fails. In a process of its own, since JAX divides the CPU before it computes
-anything.
+turns, and the fastest of one device and the fastest of two take part, and PyTorch's loop where it is installed. CPU
+seconds stand beside the clock's, since a neighbour's load cannot change them much: with as many of them, two quiet
+cores take half of the time. One device and two must end with the same parameters, or the benchmark fails. In a process
+of its own, since JAX divides the CPU before it computes anything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.apart import say
@@ -24,6 +25,7 @@ from benchmarks.measure import TURNS, Result, Target, in_turns, medians, ratio
 DEVICES = 2
 EXECUTORS = {"batched": ("batched", 0), "one at a time": ("chunked", 1)}
 LEAST = {"table_mlp": 2.0, "mlp": 1.4, "character_lstm": 1.1, "cnn": 1.05}  # one device / two, as the prototype's
+PYTORCH = "PyTorch loop"
 SLOW = ("character_lstm", "cnn")  # a round takes seconds
 
 
@@ -31,11 +33,18 @@ def run(quick: bool) -> Result:
     """Seconds of a round on one and on two devices."""
     command = [sys.executable, "-m", "benchmarks.shard", *(["--quick"] if quick else [])]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    from benchmarks import networks
+
     numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     targets = [
         Target(f"{name}: best of one device / best of {DEVICES}", numbers[name]["one / two"], least, at_least=True)
         for name, least in LEAST.items()
         if name in numbers
+    ]
+    targets += [
+        Target(f"{name}: best of {DEVICES} devices / {PYTORCH}", found[f"two / {PYTORCH}"], networks.LIMITS[name])
+        for name, found in numbers.items()
+        if f"two / {PYTORCH}" in found
     ]
     return Result(numbers, tuple(targets))
 
@@ -66,11 +75,13 @@ def _softmax(quick: bool) -> tuple[Any, Any, int]:
 
 
 def _compare(name: str, federation: Any, model: Any, batch_size: int, quick: bool) -> dict[str, Any]:
+    from benchmarks import networks
     from idiolect.algorithms import LocalSGD
     from idiolect.engines.simulate import Training, open_session
     from idiolect.objectives import ClientLoss, GlobalModel
 
-    algorithm = LocalSGD(GlobalModel(ClientLoss(model=model)), epochs=1, batch_size=batch_size, step_size=0.01)
+    loss = ClientLoss(model=model)
+    algorithm = LocalSGD(GlobalModel(loss), epochs=1, batch_size=batch_size, step_size=0.01)
     rounds = 1 if quick or name in SLOW else 10
     last: dict[int, Any] = {}
     spent: dict[int, float] = {}  # least CPU seconds of a round, of all threads: other work cannot take them
@@ -92,10 +103,12 @@ def _compare(name: str, federation: Any, model: Any, batch_size: int, quick: boo
     chosen = {devices: best_of(devices) for devices in (1, DEVICES)}
     labels = {devices: f"{devices} devices, {label}" for devices, label in chosen.items()}
     spent.clear()  # those that compiled, and other executors
+    clocks: dict[str, Callable[[], float]]
     clocks = {labels[n]: lambda n=n: clock(n, *EXECUTORS[chosen[n]]) for n in chosen}
-    seconds = in_turns(clocks, 1 if quick else 3 if name in SLOW else TURNS)
+    loops = networks.fastest_loop(name, loss, federation, batch_size)
+    seconds = in_turns(clocks | loops, 1 if quick else 3 if name in SLOW else TURNS)
     _check_same(last[1], last[DEVICES])
-    return {
+    return {f"two / {PYTORCH}": ratio(seconds, labels[DEVICES], loop) for loop in loops} | {
         "median seconds of a round": medians(seconds),
         "least CPU seconds of a round": {labels[n]: spent[n] for n in chosen},
         "one / two": ratio(seconds, labels[1], labels[DEVICES]),

@@ -28,6 +28,7 @@ NAMES = (
     "coverage",
     "advice-coverage",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -35,6 +36,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
     *DEVICE,
 )

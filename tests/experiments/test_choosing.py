@@ -11,8 +11,8 @@ import pytest
 
 from idiolect.experiments.build import problem_constants
 from idiolect.experiments.execute import execute
+from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import prepare
-from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.tuning import from_json
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -72,8 +73,9 @@ def test_a_lost_host_ends_the_run_which_goes_on_as_if_nothing_had_happened(start
     said, _ = first.communicate(timeout=PATIENCE)
     assert second.wait() == -signal.SIGKILL
     assert first.returncode == 1, said
-    assert "Error: Another host of this run was lost. What was finished is kept in run; " in said
-    assert said.rstrip().endswith("Give every host its command with --resume.")
+    sentence = r"Error: Another host of this run was lost. What was finished is kept in run; .*\n"
+    assert re.fullmatch(sentence, said), said  # and nothing else, by whomever
+    assert said.endswith("Give every host its command with --resume.\n")
 
     port = free_port()
     both = [start(port, number, "--resume") for number in (0, 1)]

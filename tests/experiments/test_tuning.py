@@ -11,15 +11,15 @@ import pytest
 
 from idiolect.data.federation import Federation
 from idiolect.experiments.announce import difference
-from idiolect.experiments.candidates import DEFAULT, collaboration_table, local_work, method_names, method_tables
+from idiolect.experiments.candidates import DEFAULT, local_work, method_names, method_tables
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.execute import execute
-from idiolect.experiments.folds import fold, fold_count
+from idiolect.experiments.folds import fold, fold_count, with_validation_rows
 from idiolect.experiments.lanes import Lane, cross_fit, for_rows
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.predict import predict
 from idiolect.experiments.prepare import prepare
-from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
+from idiolect.experiments.refit import shorten_steps, step_notes
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, from_table
 from idiolect.experiments.tuning import Tuned, _prepare_as, axes_of, is_searched
@@ -49,7 +49,7 @@ def comparing(path, methods=("local", "fedavg", "ditto"), **tables):
         "defaults": local_work("linear", None, None),
         "methods": method_tables(list(methods), "linear"),
         "tuning": {"auto": True, "until": "converged", "refit": True},
-        "collaboration": collaboration_table(list(methods)),
+        "collaboration": {"source": "models"} if "all_for_all" in methods else {},
     }
     return from_table(given | tables)
 

@@ -20,7 +20,7 @@ from idiolect.data.store import open_rows, save_rows
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
 from idiolect.engines.simulate import Options, simulate
-from idiolect.experiments.refit import with_validation_rows
+from idiolect.experiments.folds import with_validation_rows
 from idiolect.models import Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss, GlobalModel, LocalOnly
 from idiolect.objectives.local_solve import until_no_better

@@ -51,14 +51,17 @@ class Prepared:
     scores: tuple[str, ...]  # the first is shown
     choose_by: str  # the one that rounds, settings and the announced method are chosen by
     reason: str  # why these scores
-    methods: tuple[MethodSpec, ...] = ()  # those of the spec that can run on these rows
-    built: tuple[Built, ...] = ()  # one for each of them
-    absence: tuple[str | None, ...] = ()  # what is to be said of each where clients are absent from rounds
+    built: tuple[Built, ...] = ()  # the methods of the spec that can run on these rows
     left_out: tuple[str, ...] = ()  # sentences about the other methods
     deployed: bool = False  # over real machines
 
+    @property
+    def methods(self) -> tuple[MethodSpec, ...]:
+        """Those that can run on these rows."""
+        return tuple(ready.method for ready in self.built)
+
     def build(self, method: MethodSpec, chosen: Mapping[str, Number] | None = None) -> Built:
-        """The method as it will run; `chosen` is what theory chose when the run was started."""
+        """The method as it will run, protected as the spec asks; `chosen` is what theory chose when the run began."""
         private = self.spec.privacy.is_on  # then no step may come from the curvature of the clients' rows
         built = build_method(
             method,
@@ -70,7 +73,18 @@ class Prepared:
             self.federation.names,
             self.collaboration,
         )
-        return _with_protections(self, method, built)
+        if not is_protected(self.spec):
+            return built
+        stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
+        if private and sends(built.algorithm) and stepless:
+            raise RequestError(
+                f"methods.{method.label}.step_size must be given under [privacy], got none: theory reads it off the "
+                "clients' rows; write a number such as 0.1."
+            )
+        with named(method.label):
+            found = protect_method(self.spec, self.federation, built.algorithm, self.deployed)
+        notes = [*built.notes, *(f"{method.label}: {text}." for text in found.notes)]
+        return built._replace(algorithm=found.algorithm, notes=notes, protected=found.notes, spending=found.spending)
 
     def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
         """The same on other rows of the clients: curvature, and who is alike where the method asks, are found anew."""
@@ -85,37 +99,22 @@ class Prepared:
         federation = self.federation
         prepared = [] if federation.preparation is None else sentences(federation.preparation, federation.names)
         notes = [*federation.describe(), *federation.notes, *prepared, *self.left_out]
-        if self.federation.validation.counts.sum() == 0:
+        if federation.validation.counts.sum() == 0:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
+        judged = self.spec.training.evaluate_clients
+        if 0 < judged < federation.clients:
+            notes.append(
+                f"Between rounds {judged} of {federation.clients} clients are scored, drawn with seed "
+                f"{self.spec.seeds[0]}; the selected and the last round are scored on all of them."
+            )
         return [*notes, OUTSIDE] if self.spec.privacy.is_on else notes
 
     def check_demand(self) -> None:
         """RequestError for a method that needs more memory than there is."""
         with run_precision(self.spec.training.precision):
-            for method, ready in zip(self.methods, self.built):
-                with named(method.label):
+            for ready in self.built:
+                with named(ready.method.label):
                     check_demand(ready.algorithm, self.federation.train, self.spec.training, len(self.spec.seeds))
-
-
-def _with_protections(prepared: Prepared, method: MethodSpec, built: Built) -> Built:
-    """The method as the sections on protections ask."""
-    if not is_protected(prepared.spec):
-        return built
-    stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
-    if prepared.spec.privacy.is_on and sends(built.algorithm) and stepless:
-        raise RequestError(
-            f"methods.{method.label}.step_size must be given under [privacy], got none: theory reads it off the "
-            "clients' rows; write a number such as 0.1."
-        )
-    with named(method.label):
-        found = protect_method(prepared.spec, prepared.federation, built.algorithm, prepared.deployed)
-    notes = [f"{method.label}: {text}." for text in found.notes]
-    return built._replace(
-        algorithm=found.algorithm,
-        notes=[*built.notes, *notes],
-        protected=found.notes,
-        spending=found.spending,
-    )
 
 
 @contextlib.contextmanager
@@ -186,12 +185,17 @@ _NO_RIDGE = "it needs a loss with a ridge, and this one has none; --set 'model.l
 def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
     """With every method built, but for those that cannot run on these rows, where the spec wants them left out."""
     spec, reasons = prepared.spec, dict(doubts)
-    ready: list[tuple[MethodSpec, Built, str | None]] = []
+    ready: list[Built] = []
     for method in spec.methods:
         if method.label in reasons:
             continue
         try:
-            ready.append((method, *_build(prepared, method)))
+            known = spec.resolved.get(method.label)
+            built = prepared.build(method, None if known is None else known.chosen)
+            with run_precision(spec.training.precision):
+                check_fit(built.algorithm, prepared.federation)
+            chance = participation_of(built.algorithm, spec.training, prepared.federation.clients).chance
+            ready.append(built._replace(absence=check_participation(built.algorithm, chance)))
         except RequestError as error:
             # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
             # are passed over
@@ -202,19 +206,7 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         label, reason = next(iter(reasons.items()))
         raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
-    methods, built, absence = zip(*ready)
-    return dataclasses.replace(prepared, methods=methods, built=built, absence=absence, left_out=left_out)
-
-
-def _build(prepared: Prepared, method: MethodSpec) -> tuple[Built, str | None]:
-    """The method, and the sentence to warn with where clients are absent; RequestError where it cannot run."""
-    spec, federation = prepared.spec, prepared.federation
-    known = spec.resolved.get(method.label)
-    built = prepared.build(method, None if known is None else known.chosen)
-    with run_precision(spec.training.precision):
-        check_fit(built.algorithm, federation)
-    chance = participation_of(built.algorithm, spec.training, federation.clients).chance
-    return built, check_participation(built.algorithm, chance)
+    return dataclasses.replace(prepared, built=tuple(ready), left_out=left_out)
 
 
 def _is_given(method: MethodSpec, sentence: str) -> bool:

@@ -1,33 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Around the final fit: the rows and steps that it takes, and the evidence by which they were chosen."""
+"""Around the final fit: the steps that it takes, and the evidence by which they were chosen."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from idiolect.core.data import join_rows
-from idiolect.data.federation import Federation, no_rows
 from idiolect.engines.recording import Recorder
 from idiolect.experiments.build import Number
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import Spec
-from idiolect.experiments.tuning import Tuned
+from idiolect.experiments.tuning import Tuned, from_json
 from idiolect.theory.constants import Constants
-
-
-def with_validation_rows(federation: Federation) -> Federation:
-    """The same clients whose training rows are those that trained and those that validated; none validates."""
-    train, order = join_rows(federation.train, federation.validation)
-    groups = federation.groups
-    if groups is not None:
-        groups = np.concatenate(groups[:2])[order], groups[1][:0], groups[2]
-    held_out = None if federation.held_out is None else with_validation_rows(federation.held_out)
-    empty = no_rows(federation.validation)
-    return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
 
 
 def shorten_steps(chosen: Mapping[str, Number], before: Constants | None, after: Constants | None) -> dict[str, Number]:
@@ -36,20 +22,19 @@ def shorten_steps(chosen: Mapping[str, Number], before: Constants | None, after:
     Where validation rows are unlike training rows (a split by time), a long step that was good on the one may diverge
     on both together. Steps are never made longer, and shorter ones are safe as they are.
     """
+    settings = dict(chosen)
     if before is None or after is None:
-        return dict(chosen)
-
-    def one(name: str, value: Number) -> Number:
-        if not name.endswith("step_size"):
-            return value
-        own = isinstance(value, list)  # a step of each client's own follows the client's own rows
-        was, now = (known.client_smoothness if own else known.smoothness for known in (before, after))
-        rougher = (np.asarray(was) > 0) & (np.asarray(was) < now)
-        now = np.where(rougher, now, 1.0)
-        shorter = np.where(rougher, np.minimum(value, np.maximum(np.multiply(value, was) / now, 1 / now)), value)
-        return shorter.tolist() if own else float(shorter)
-
-    return {name: one(name, value) for name, value in chosen.items()}
+        return settings
+    for name in settings:
+        if name.endswith("step_size"):
+            own = isinstance(chosen[name], list)  # a step of each client's own follows the client's own rows
+            was, now = (known.client_smoothness if own else known.smoothness for known in (before, after))
+            rougher = (np.asarray(was) > 0) & (np.asarray(was) < now)
+            now = np.where(rougher, now, 1.0)
+            shorter = np.minimum(chosen[name], np.maximum(np.multiply(chosen[name], was) / now, 1 / now))
+            shorter = np.where(rougher, shorter, chosen[name])
+            settings[name] = shorter.tolist() if own else float(shorter)
+    return settings
 
 
 def step_notes(chosen: Mapping[str, Number], fitted: Mapping[str, Number]) -> list[str]:
@@ -95,6 +80,12 @@ def take_over(spec: Spec, source: Path, folder: RunFolder) -> int:
             folder.write_sealed(name, known)
             taken += 1
     return taken
+
+
+def read_tuned(folder: RunFolder, label: str) -> Tuned | None:
+    """What was chosen for a method before, in this run or in the one that it repeats."""
+    known = folder.read_sealed(tuning_file(label))
+    return None if known is None else from_json(known)
 
 
 def tuning_file(label: str) -> str:

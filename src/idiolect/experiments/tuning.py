@@ -20,17 +20,17 @@ from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import RequestError
 from idiolect.core.objective import Prepares
+from idiolect.engines.recording import to_lists
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.folds import fold_count
-from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes, validation_of
-from idiolect.experiments.own_rounds import FACTORS, ROUNDS, OwnTraining, choose_own_training, own_steps
+from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes
+from idiolect.experiments.own_rounds import FACTORS, ROUNDS, choose_own_training, own_steps
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Axis, Point, best_of, search
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
 from idiolect.metrics.scores import SCORES
-from idiolect.objectives import OBJECTIVES
 from idiolect.record.divergence import Divergence
 from idiolect.theory.step_sizes import advise
 
@@ -90,9 +90,14 @@ def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
 
 def axes_of(prepared: Prepared, method: MethodSpec) -> list[Axis]:
     """The settings to choose: those that the spec asks for and the method was not given."""
-    tuning = prepared.spec.tuning
+    tuning, axes = prepared.spec.tuning, list[Axis]()
+    if is_tuned(prepared.spec, method):
+        limits = _fields(find(method.algorithm).algorithm)["step_size"].metadata["range"]
+        asked = tuple(sorted(tuning.step_size))
+        steps = asked or _times(_known_step(prepared, method), STEPS) or PLAIN_STEPS
+        axes.append(Axis("step_size", steps, limits, widens=not asked))
     strength = _strength_axis(prepared, method) if tuning.auto else None
-    return [axis for axis in (_step_axis(prepared, method), strength) if axis is not None]
+    return axes if strength is None else [*axes, strength]
 
 
 def is_tuned(spec: Spec, method: MethodSpec) -> bool:
@@ -100,16 +105,6 @@ def is_tuned(spec: Spec, method: MethodSpec) -> bool:
     fields = _fields(find(method.algorithm).algorithm)
     free = "step_size" in fields and not fields["step_size"].metadata.get("theory")
     return free and "step_size" not in method.settings and bool(spec.tuning.step_size or spec.tuning.auto)
-
-
-def _step_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
-    tuning = prepared.spec.tuning
-    if not is_tuned(prepared.spec, method):
-        return None
-    limits = _fields(find(method.algorithm).algorithm)["step_size"].metadata["range"]
-    if tuning.step_size:
-        return Axis("step_size", tuple(sorted(tuning.step_size)), limits, widens=False)
-    return Axis("step_size", _times(_known_step(prepared, method), STEPS) or PLAIN_STEPS, limits)
 
 
 def _known_step(prepared: Prepared, method: MethodSpec) -> float | None:
@@ -128,35 +123,22 @@ def _times(base: float | None, factors: tuple[float, ...]) -> tuple[float, ...]:
 
 def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
     """The setting that says how personal the method is, where it has one that was not given."""
-    entry = find(method.algorithm)
-    given = {*method.settings, *entry.preset, *entry.objective_preset}
-    for name, about in _strength_fields(method).items():
-        if name not in given and _applies(method, name):
+    entry, minimised = find(method.algorithm), method.minimised
+    fields = ({} if minimised is None else _fields(minimised)) | _fields(entry.algorithm)
+    given = {**entry.objective_preset, **entry.preset, **method.settings}
+    idle = {  # a step of fine-tuning says something only where there is fine-tuning; a learnt weight is not chosen
+        "fine_tuning_step_size": not (given.get("fine_tuning_steps") or given.get("fine_tuning_epochs")),
+        "own_share": bool(given.get("learn_share")),
+    }
+    for name in setting_names(method.algorithm, method.objective):
+        about = fields[name].metadata
+        if about.get("strengths") and name not in given and not idle.get(name):
             values, limits = about["strengths"], about["range"]
             if name == "fine_tuning_step_size":
                 values = _times(_known_step(prepared, method), OWN_STEPS) or values
             # a setting with an upper end, such as a weight, is not widened: its values span the range already
             return Axis(name, values, limits, limits.at_most is None, about["in_rows"], refines=True)
     return None
-
-
-def _strength_fields(method: MethodSpec) -> dict[str, Mapping[str, Any]]:
-    """The settings that say how personal the method is, with their metadata: the algorithm's, then the objective's."""
-    entry = find(method.algorithm)
-    objective = OBJECTIVES.get(method.objective or entry.objective or "")
-    own = _fields(entry.algorithm)
-    # own first, for the order, and own last, so that its meaning of a name wins
-    fields = own | (_fields(objective) if objective is not None else {}) | own
-    known = setting_names(method.algorithm, method.objective)
-    return {name: one.metadata for name, one in fields.items() if name in known and one.metadata.get("strengths")}
-
-
-def _applies(method: MethodSpec, name: str) -> bool:
-    """A step of fine-tuning is a strength only where there is fine-tuning; a learnt weight is not chosen."""
-    given = {**find(method.algorithm).preset, **method.settings}
-    if name == "fine_tuning_step_size":
-        return bool(given.get("fine_tuning_steps") or given.get("fine_tuning_epochs"))
-    return not (name == "own_share" and given.get("learn_share"))
 
 
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
@@ -167,7 +149,7 @@ def tune(
     prepared: Prepared,
     method: MethodSpec,
     report: Report,
-    seconds: float | None = None,
+    seconds: float = math.inf,
     alone: Tuned | None = None,
 ) -> Tuned:
     """Choose the method's settings and rounds; `seconds` bounds the time that training may take.
@@ -176,37 +158,32 @@ def tune(
     """
     prepares = _prepare_as(prepared, method, alone)
     method = dataclasses.replace(method, settings=method.settings | prepares)
-    axes = axes_of(prepared, method)
+    axes, raced, lanes = axes_of(prepared, method), list[Lane](), list[Lane]()
     in_rows = [axis.name for axis in axes if axis.in_rows]
-    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
-    request = Request(prepared, method, in_rows, fold_count(prepared.federation), report, deadline)
+    folds = fold_count(prepared.federation)
+    request = Request(prepared, method, in_rows, folds, report, time.monotonic() + seconds)
     if _chooses_alone(prepared, method):
-        return _tune_alone(request)
-    raced: list[Lane] = []
-    axes = _raced(axes, request._replace(most=RACE), raced)
-    lanes: list[Lane] = []
+        lanes = _train_alone(request)
+        request = request._replace(own_units=_own_units)
+        chosen = max(lanes, key=lambda lane: lane.best[0])
+    else:
+        axes = _raced(axes, request._replace(most=RACE), raced)
 
-    def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
-        lanes.extend(train_lanes(request, points))
-        return [lane.best for lane in lanes[-len(points) :]]
+        def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
+            lanes.extend(train_lanes(request, points))
+            return [lane.best for lane in lanes[-len(points) :]]
 
-    trials = search(axes, attempt)
-    # trials and lanes were appended side by side: one place is one candidate
-    chosen = lanes[trials.index(best_of(trials))]
+        trials = search(axes, attempt)
+        # trials and lanes were appended side by side: one place is one candidate
+        chosen = lanes[trials.index(best_of(trials))]
     if not np.isfinite(chosen.best[0]):
-        return _nothing_found(prepared, method, lanes)
-    found = _tuned(request, lanes, chosen, _own_strengths(request, axes, lanes, chosen))
+        return _nothing_found(request, lanes)
+    found = _tuned(request, lanes, chosen, axes)
     if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
-        common = {"step_size": found.settings.get("step_size"), "rounds": found.rounds}
-        found = _alone(found, choose_own_training(lanes, chosen), request, common)
-    found = _closed(request, found, [*raced, *lanes])
-    return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows)
-
-
-def _closed(request: Request, found: Tuned, lanes: Sequence[Lane]) -> Tuned:
-    """With all rounds that were spent on the choice, and what time did not allow."""
-    spent = sum(recorder.ledger.rounds for lane in lanes for recorder in lane.recorders)
-    return dataclasses.replace(found, spent=spent, sentence=found.sentence + _unfinished(request, found))
+        found = _choose_by_client(request, lanes, chosen, found)
+    spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
+    settings, sentence = prepares | found.settings, found.sentence + _unfinished(request, found)
+    return dataclasses.replace(found, settings=settings, in_rows=in_rows, spent=spent, sentence=sentence)
 
 
 def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
@@ -215,54 +192,46 @@ def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
     return method.algorithm == LOCAL and known and not new and is_tuned(prepared.spec, method)
 
 
-def _tune_alone(request: Request) -> Tuned:
-    """Training alone: the same multiples of each client's own step, the same rounds, and each client's own choice.
+def _train_alone(request: Request) -> list[Lane]:
+    """Training alone by the same multiples of each client's own step, for the same rounds.
 
     Nothing here depends on another client's rows but what clients without a validation score are given.
     """
-    prepared, method = request.prepared, request.method
-    tuning, batch_size = prepared.spec.tuning, int(method.settings.get("batch_size", 0))
+    tuning = request.prepared.spec.tuning
+    most = ROUNDS if tuning.until == "converged" else None
+    points = [{"step_size": value} for value in tuning.step_size or FACTORS]
+    return train_lanes(request._replace(own_units=_own_units, most=most), points)
 
-    def units(prepared: Prepared) -> np.ndarray:
-        if tuning.step_size or prepared.constants is None:  # given for all: what is chosen is still each client's own
-            return np.ones(prepared.federation.clients)
-        return own_steps(prepared.constants, batch_size)
 
-    bases = units(prepared)
-    request = request._replace(own_units=units, most=ROUNDS if tuning.until == "converged" else None)
-    lanes = train_lanes(request, [{"step_size": value} for value in tuning.step_size or FACTORS])
-    chosen = max(lanes, key=lambda lane: lane.best[0])
-    if not np.isfinite(chosen.best[0]):
-        return _nothing_found(prepared, method, lanes)
-    found = _tuned(request, lanes, chosen, None)
-    # One step that serves clients alike, for methods that prepare as these train. Half of what is stable on these rows:
-    # other folds have other rows, and one that stands out may double a client's curvature.
-    alike = float(min(np.median(found.settings["step_size"]), bases.min()))
-    common = {"step_size": alike, "rounds": found.rounds}
+def _own_units(prepared: Prepared, method: MethodSpec) -> np.ndarray:
+    """(clients,) what a client's step is a multiple of: its own, or 1 where steps are given for all clients alike."""
+    if prepared.spec.tuning.step_size or prepared.constants is None:
+        return np.ones(prepared.federation.clients)
+    return own_steps(prepared.constants, int(method.settings.get("batch_size", 0)))
+
+
+def _choose_by_client(request: Request, lanes: list[Lane], chosen: Lane, found: Tuned) -> Tuned:
+    """Training alone with each client's own step and rounds, where these can be chosen."""
+    bases = None if request.own_units is None else request.own_units(request.prepared, request.method)
     own = choose_own_training(lanes, chosen, bases)
-    return _closed(request, _alone(found, own, request, common), lanes)
-
-
-def _alone(found: Tuned, own: OwnTraining | None, request: Request, common: dict[str, Any]) -> Tuned:
-    """Training alone with each client's own step and rounds."""
     if own is None:
         return found
-    choose_by = request.prepared.choose_by
-    validation = {**found.validation, "personal": dict(found.validation["personal"])}
-    validation["personal"][choose_by] = own.losses.mean(axis=0).tolist()
-    words = (
-        f"each client with the step size and rounds that its own validation rows choose (for all alike: "
-        f"{found.sentence})"
-    )
+    alike = found.settings.get("step_size")
+    if bases is not None:
+        # One step that serves clients alike, for methods that prepare as these train. Half of what is stable on these
+        # rows: other folds have other rows, and one that stands out may double a client's curvature.
+        alike = float(min(np.median(found.settings["step_size"]), bases.min()))
+    losses = {request.prepared.choose_by: own.losses.mean(axis=0).tolist()}
     return dataclasses.replace(
         found,
         settings=found.settings | {"step_size": own.step_sizes},
         rounds=own.rounds,
         converged=own.converged,
         folds=own.losses.tolist(),
-        validation=validation,
-        sentence=words,
-        common=common,
+        validation=found.validation | {"personal": found.validation["personal"] | losses},
+        sentence="each client with the step size and rounds that its own validation rows choose (for all alike: "
+        f"{found.sentence})",
+        common={"step_size": alike, "rounds": found.rounds},
     )
 
 
@@ -291,13 +260,8 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
 
     An exact optimum of few rows would be overfitted, or would not exist.
     """
-    objective = OBJECTIVES.get(method.objective or find(method.algorithm).objective or "")
-    if (
-        objective is None
-        or not issubclass(objective, Prepares)
-        or "solver_epochs" in method.settings
-        or not prepared.spec.tuning.auto
-    ):
+    minimised, asked = method.minimised, prepared.spec.tuning.auto and "solver_epochs" not in method.settings
+    if not asked or minimised is None or not issubclass(minimised, Prepares):
         return {}
     if alone is None or alone.diverged is not None:
         return {"solver": "early_stopping", "solver_epochs": 200, "solver_batch_size": 0}
@@ -313,16 +277,18 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
     }
 
 
-def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) -> Tuned:
+def _nothing_found(request: Request, lanes: list[Lane]) -> Tuned:
     """Every candidate diverged, or none can be scored; the latter ends the run, the former is an answer."""
+    prepared = request.prepared
     if prepared.federation.validation.counts.sum() == 0:
         raise RequestError(NOTHING_TO_CHOOSE_ON)
     lost = [lane.diverged for lane in lanes if lane.diverged is not None]
     # some candidate was trained to the end and has no score: the rows or the score are at fault, not the steps
     if len(lost) < len(lanes):
         raise RequestError(
-            f"{method.label}: nothing can be chosen, because {prepared.choose_by} is undefined or infinite on every "
-            "client's validation rows; choose another in [evaluation] choose_by, or give one step_size and no tuning."
+            f"{request.method.label}: nothing can be chosen, because {prepared.choose_by} is undefined or infinite on "
+            "every client's validation rows; choose another in [evaluation] choose_by, or give one step_size and no "
+            "tuning."
         )
     tried = sorted({lane.point["step_size"] for lane in lanes if "step_size" in lane.point})
     steps = f" with every step size from {tried[0]:g} to {tried[-1]:g}" if len(tried) > 1 else ""
@@ -333,24 +299,27 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
     return Tuned({}, [], 0, False, 0, trials, {}, [], [], f"diverged: {reason}", reason)
 
 
-def _own_axis(request: Request, axes: Sequence[Axis]) -> Axis | None:
-    """The axis along which each client may choose for itself."""
+def _own_setting(request: Request, axes: Sequence[Axis]) -> str | None:
+    """The setting of which each client may choose its own value."""
+    prepared, method = request.prepared, request.method
     # new clients could not be given a value, and one fold cannot judge what it chose
-    if request.prepared.federation.held_out is not None or request.folds < 2:
+    able = prepared.federation.held_out is None and request.folds > 1
+    if not able or SCORES[prepared.choose_by].higher_is_better:
         return None
-    if SCORES[request.prepared.choose_by].higher_is_better:
-        return None
-    return next((axis for axis in axes if not axis.in_rows and _takes_one_each(request.method, axis.name)), None)
+    hints: dict[str, Any] = typing.get_type_hints(find(method.algorithm).algorithm)
+    hints |= typing.get_type_hints(method.minimised) if method.minimised else {}
+    takes = [axis.name for axis in axes if not axis.in_rows and PerClient in typing.get_args(hints.get(axis.name))]
+    return next((name for name in takes if name != "step_size"), None)
 
 
 def _own_strengths(
     request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
 ) -> tuple[str, list[float], np.ndarray] | None:
     """(setting, one value per client, losses) where the setting takes one per client and that pays."""
-    federation, axis = request.prepared.federation, _own_axis(request, axes)
-    if axis is None:
+    name = _own_setting(request, axes)
+    if name is None:
         return None
-    others = {name: value for name, value in chosen.point.items() if name != axis.name}
+    others = {key: value for key, value in chosen.point.items() if key != name}
     beside = [lane for lane in lanes if others.items() <= lane.point.items() and np.isfinite(lane.best[0])]
 
     def scores(rounds: list[int]) -> np.ndarray:
@@ -358,39 +327,48 @@ def _own_strengths(
 
     without = [scores([lane.best_without(fold) for lane in beside]) for fold in range(request.folds)]
     best = scores([lane.best[1] for lane in beside])
-    own = choose_own(best, without, federation.validation.counts, cross_fit(lanes))
-    return own and (axis.name, [beside[place].point[axis.name] for place in own.places], own.losses)
+    own = choose_own(best, without, request.prepared.federation.validation.counts, cross_fit(lanes))
+    return own and (name, [beside[place].point[name] for place in own.places], own.losses)
 
 
-def _takes_one_each(method: MethodSpec, name: str) -> bool:
-    entry = find(method.algorithm)
-    objective = OBJECTIVES.get(method.objective or entry.objective or "")
-    hints = typing.get_type_hints(entry.algorithm) | (typing.get_type_hints(objective) if objective else {})
-    return name != "step_size" and PerClient in typing.get_args(hints.get(name))
-
-
-def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], np.ndarray] | None) -> Tuned:
-    rounds, last, choose_by = chosen.best[1], chosen.rounds[-1], chosen.choose_by
+def _tuned(request: Request, lanes: list[Lane], chosen: Lane, axes: Sequence[Axis]) -> Tuned:
+    rounds, choose_by = chosen.best[1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
     if request.own_units is not None:
-        settings["step_size"] = (chosen.point["step_size"] * request.own_units(request.prepared)).tolist()
-    validation = validation_of(chosen, rounds)
+        units = request.own_units(request.prepared, request.method)
+        settings["step_size"] = (chosen.point["step_size"] * units).tolist()
+    # the first fold's scores, those of personal models a mean over folds
+    validation = to_lists(chosen.scores[rounds])
+    for name in validation["personal"]:
+        validation["personal"][name] = chosen.clients(rounds, name).mean(axis=0).tolist()
     # what the folds say of the chosen candidate flatters it; methods are compared by what other folds would have chosen
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
+    own = _own_strengths(request, axes, lanes, chosen)
     if own is not None:
         settings[own[0]], folds = own[1:]
         validation["personal"][choose_by] = folds.mean(axis=0).tolist()
-    trials: list[dict[str, Any]] = [
-        {**lane.point, "validation": abs(lane.best[0]) if np.isfinite(lane.best[0]) else None} for lane in lanes
-    ]
-    sentence = _sentence(request, settings, rounds, len(lanes))
-    history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
-    return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)
+    reached = [abs(lane.best[0]) if np.isfinite(lane.best[0]) else None for lane in lanes]
+    return Tuned(
+        settings=settings,
+        in_rows=[],
+        rounds=rounds,
+        converged=chosen.converged,
+        trained=chosen.rounds[-1],
+        trials=[{**lane.point, "validation": score} for lane, score in zip(lanes, reached)],
+        validation=validation,
+        folds=folds.tolist(),
+        history=[row for row in chosen.history if row["round"] <= rounds],
+        sentence=_sentence(request, settings, rounds, len(lanes)),
+    )
 
 
 def _sentence(request: Request, settings: Mapping[str, Any], rounds: int, candidates: int) -> str:
     """What was chosen, by what, among how many."""
-    words = [_value_words(name, value) for name, value in settings.items()]
+    words = []
+    for name, value in settings.items():
+        low, high = np.min(value), np.max(value)
+        several = f"per client from {low:.3g} to {high:.3g}"
+        words.append(f"{name.replace('_', ' ')} {several if low < high else f'{low:g}'}")
     parted = f" of {request.folds} folds" if request.folds > 1 else ""
     return (
         f"{', '.join([*words, _rounds(rounds)])}, by {request.prepared.choose_by.replace('_', ' ')} on validation "
@@ -409,11 +387,3 @@ def _unfinished(request: Request, found: Tuned) -> str:
 
 def _rounds(number: int) -> str:
     return f"{number} round{'' if number == 1 else 's'}"
-
-
-def _value_words(name: str, value: float | list[float]) -> str:
-    plain = name.replace("_", " ")
-    if isinstance(value, list):
-        low, high = min(value), max(value)
-        return f"{plain} {low:g}" if low == high else f"{plain} per client from {low:.3g} to {high:.3g}"
-    return f"{plain} {value:g}"

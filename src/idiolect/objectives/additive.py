@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from idiolect.core import tree
-from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
@@ -20,17 +17,9 @@ class Additive(ComposedObjective):
     has_shared = True
     has_personal = True
 
-    def init_shared(self, key: Key) -> Params:
-        """The model's start."""
-        return self.client_loss.init(key)
-
     def init_personal(self, key: Key) -> Params:
         """Zero: every client starts at the shared model."""
         return tree.zeros(self.client_loss.init(key))
-
-    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
-        """f'_m(w + theta_m)."""
-        return self.client_loss.value(key, self.deployed(shared, personal), batch)
 
     def shared_model(self, shared: Params) -> Params:
         """w: no correction."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from jax import Array
 
-from idiolect.core.data import Rows
+from idiolect.core.data import Batch, Rows
+from idiolect.core.keys import Key
 from idiolect.core.objective import Objective, Statistics
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
@@ -23,6 +25,8 @@ from idiolect.objectives.rows import check_rows
 @settings
 class ComposedObjective(Objective):
     """An objective whose client terms are made of f'_m, a `ClientLoss`; still abstract."""
+
+    carries_statistics: ClassVar[bool] = False  # whether its gradients bring along what a pass makes of them
 
     client_loss: ClientLoss = dataclasses.field(kw_only=False)
 
@@ -37,7 +41,22 @@ class ComposedObjective(Objective):
         return Statistics(self._lost_statistics(), way_out)
 
     def _lost_statistics(self) -> str | None:
+        # what a pass makes of moments belongs to the one model that the pass went through
+        if self.carries_statistics:
+            return None
         return "this objective does not carry; use global_model, local_only, ws2 or maml"
+
+    def init_shared(self, key: Key) -> Params:
+        """The model's start, where there is a shared block."""
+        return self.client_loss.init(key) if self.has_shared else ()
+
+    def init_personal(self, key: Key) -> Params:
+        """The model's start, where there is a personal block."""
+        return self.client_loss.init(key) if self.has_personal else ()
+
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+        """f'_m of the model that (w, beta_m) stands for."""
+        return self.client_loss.value(key, self.deployed(shared, personal), batch)
 
     def check_parts(self) -> None:
         """RequestError where its settings name parts that its model does not have; most name none."""

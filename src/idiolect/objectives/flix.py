@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -15,7 +14,7 @@ from jax.typing import ArrayLike
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
 from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
@@ -45,7 +44,7 @@ class FLIX(ComposedObjective, Prepares):
     """
 
     has_shared = True
-    has_personal = False
+    has_personal = False  # x*_m is no variable of F
 
     personalization: float | PerClient = setting(
         default=0.5,
@@ -77,14 +76,6 @@ class FLIX(ComposedObjective, Prepares):
         default=3, at_least=1, doc="early_stopping: epochs without a lower loss on those rows before it stops"
     )
 
-    def init_shared(self, key: Key) -> Params:
-        """The model's start."""
-        return self.client_loss.init(key)
-
-    def init_personal(self, key: Key) -> Params:
-        """Nothing: x*_m is no variable of F."""
-        return ()
-
     def prepare(self, key: Key, data: ClientData) -> tuple[Prepared, Tally]:
         """x*_m, from the model's start; zeros, for nothing, where alpha_m = 1."""
         return self._solve(key, data, self._share < 1)
@@ -93,6 +84,7 @@ class FLIX(ComposedObjective, Prepares):
         self, key: Key, data: ClientData, prepared: Prepared, earlier: Prepares
     ) -> tuple[Prepared, Tally]:
         """x*_m does not depend on alpha_m: solved only where it is needed now and was not before."""
+        # along a dial alpha_m changes, x*_m never does: who has solved for it once need not again
         new = jnp.logical_and(self._share < 1, cast(FLIX, earlier)._share >= 1)
         solved, tally = self._solve(key, data, new)
         return tree.choose(new, solved, prepared), tally
@@ -165,10 +157,6 @@ class FLIX(ComposedObjective, Prepares):
             ": its rows may not determine one; give l2 a value above 0, raise tolerance or solver_steps, "
             "or set solver = 'epochs' or 'early_stopping'"
         )
-
-    def loss(self, key: Key, shared: Params, personal: Prepared, batch: Batch) -> tuple[Array, Mapping[str, Array]]:
-        """f'_m(alpha_m w + (1 - alpha_m) x*_m)."""
-        return self.client_loss.value(key, self.deployed(shared, personal), batch)
 
     def deployed(self, shared: Params, personal: Prepared) -> Params:
         """alpha_m w + (1 - alpha_m) x*_m."""

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax import Array
 
 from idiolect.core.data import Batch
@@ -22,18 +20,7 @@ class GlobalModel(ComposedObjective):
 
     has_shared = True
     has_personal = False
-
-    def init_shared(self, key: Key) -> Params:
-        """The model's start."""
-        return self.client_loss.init(key)
-
-    def init_personal(self, key: Key) -> Params:
-        """Nothing."""
-        return ()
-
-    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
-        """f'_m(w)."""
-        return self.client_loss.value(key, shared, batch)
+    carries_statistics = True  # one model, one pass
 
     def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Array:
         """f'_m of what w predicts."""
@@ -48,7 +35,3 @@ class GlobalModel(ComposedObjective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w."""
         return shared
-
-    def _lost_statistics(self) -> str | None:
-        """It carries them: one model, one pass."""
-        return None

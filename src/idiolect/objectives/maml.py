@@ -30,21 +30,15 @@ class MAML(ComposedObjective, Adapting):
 
     has_shared = True
     has_personal = False
+    carries_statistics = True  # both passes are of one model
     keeps_convexity = False
 
     inner_step: float = setting(default=0.1, at_least=0, doc="step size of a client's own step (a)")
 
-    def init_shared(self, key: Key) -> Params:
-        """The model's start."""
-        return self.client_loss.init(key)
-
-    def init_personal(self, key: Key) -> Params:
-        """Nothing."""
-        return ()
-
     def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
         """f'_m(w - a grad f'_m(w))."""
-        return self.client_loss.value(key, self._adapted(key, shared, batch), batch)
+        adapted, _ = self.personalize(key, shared, personal, batch)
+        return self.client_loss.value(key, adapted, batch)
 
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w: the start of a client that has no rows to adapt to."""
@@ -57,6 +51,7 @@ class MAML(ComposedObjective, Adapting):
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
+        # through the inner step too, which brings in the Hessian
         gradient, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
         return moving(gradient, shared, seen), Tally(
             shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes
@@ -66,10 +61,3 @@ class MAML(ComposedObjective, Adapting):
         """grad f'_m(w)."""
         gradient = self.client_loss.gradient(key, shared, batch)
         return gradient, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
-
-    def _lost_statistics(self) -> str | None:
-        """It carries them: both passes are of one model."""
-        return None
-
-    def _adapted(self, key: Key, shared: Params, batch: Batch) -> Params:
-        return tree.descend(shared, self.inner_step, self.client_loss.gradient(key, shared, batch))

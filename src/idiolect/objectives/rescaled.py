@@ -30,6 +30,7 @@ class RescaledObjective(ComposedObjective):
         """du/dw: M^{-1/2}, or 1 without rescaling."""
         if not self.rescale:
             return 1.0
+        # the engine fills M in at its door; without an engine M must be given
         if self.clients == 0:
             raise RequestError(
                 f"{type(self).__name__}.clients must be at least 1 with rescale, got 0. "
@@ -52,7 +53,3 @@ class RescaledObjective(ComposedObjective):
     def init_shared(self, key: Key) -> Params:
         """The w at which u is the model's start."""
         return self.from_model(self.client_loss.init(key))
-
-    def init_personal(self, key: Key) -> Params:
-        """The model's start."""
-        return self.client_loss.init(key)

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from idiolect.core.checks import setting
-from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.objective import Parted
 from idiolect.core.settings import settings
@@ -43,10 +40,6 @@ class WS2(RescaledObjective, Parted):
     def init_personal(self, key: Key) -> Params:
         """The personal part of the model's start."""
         return self.split.divide(self.client_loss.init(key))[1]
-
-    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
-        """f'_m([u, beta_m])."""
-        return self.client_loss.value(key, self.deployed(shared, personal), batch)
 
     def deployed(self, shared: Params, personal: Params) -> Params:
         """[u, beta_m], as the model's own parameters."""

@@ -29,7 +29,7 @@ from idiolect.engines import door
 from idiolect.engines.billing import Account, Prepared, bill_block, bill_delivery, open_account
 from idiolect.engines.client import Round
 from idiolect.engines.cohorts import Participation
-from idiolect.engines.deploy.link import Link, Question, awaited
+from idiolect.engines.deploy.link import Link, Question
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
 from idiolect.engines.deploy.settings import settings_digest
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, norm_of, pack, unpack
@@ -105,6 +105,7 @@ class Coordinator:
             self.root = keys.root_key(job.seed)
             self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
             self.forms: Forms = forms_of(job.algorithm, job.shapes)
+            # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
         self.unsound: set[str] = set()  # sites whose numbers were not finite in the round that is asked
@@ -144,7 +145,6 @@ class Coordinator:
         return Question(self.job.begin(site) | {"method": self.link.method, "forms": forms}, {})
 
     def _begun(self, site: str, message: Message) -> Work:
-        awaited(site, message, "ready")
         own = door.own_settings(self.job.algorithm, self.link.numbers[site])
         if message.content.get("settings") != settings_digest(own, self.job.training.precision):
             raise WireError(f"Site {site!r} would train with other settings; use the same spec and version.")
@@ -152,6 +152,7 @@ class Coordinator:
 
     def _cohort(self, number: int) -> list[str]:
         """Whom to ask in a round: drawn. Who is there is seen."""
+        # the draw is that of a simulation, for the same numbers; its dropout stands for what happens here by itself
         drawn = dataclasses.replace(self.job.participation, dropout=0.0)
         members, _ = drawn.draw(self.job.seed, range(number, number + 1))
         return [self.sites[int(client)] for client in members[0]]
@@ -172,6 +173,7 @@ class Coordinator:
             account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
+        # counted, then on disk, then told: killed in between, the round is either gone for all or counts for all
         self.link.count(answers, number, ending)
         self.save(moved)
         self._settle(number + 1)
@@ -200,7 +202,6 @@ class Coordinator:
 
     def _upload(self, site: str, message: Message) -> tuple[Tree, Work]:
         who = f"Site {site!r}"
-        awaited(site, message, "upload")
         work = work_of(message.content.get("work"), who)
         if not work.finite:
             self.unsound.add(site)
@@ -226,6 +227,7 @@ class Coordinator:
     def _step(self, now: Round, server: Tree, answers: Mapping[str, tuple[Tree, Work]]) -> tuple[Tree, Tree | None]:
         """The server after the round, and what its sites must see of it where the method settles."""
         clients = np.array([self.link.numbers[site] for site in answers], np.int32)
+        # sums of floats depend on their order: it must not depend on who answered first
         order = np.argsort(clients)
         uploads = [upload for upload, _ in answers.values()]
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaves[place]) for place in order]), *uploads)
@@ -249,8 +251,7 @@ class Coordinator:
         owed = [site for site in self.link.numbers if site in places.unsettled and places.counted[site] == number]
         waiting = [site for site in owed if site not in self._cohort(number)]
         if waiting:
-            questions = {site: Question({}, {}) for site in waiting}
-            self.link.ask("settle", number, questions, lambda site, message: awaited(site, message, "settled"))
+            self.link.ask("settle", number, dict.fromkeys(waiting, Question()), lambda site, message: True)
 
     def _record(self, standing: Standing) -> Standing:
         """Scores of all sites on their validation rows; where they are the best so far, sites keep their states."""
@@ -260,6 +261,7 @@ class Coordinator:
         scores = _by_client(found, self.link.numbers)
         row = history_row(standing.round, standing.seconds, standing.account, scores, {})
         reached = validation_means(row, job.scores, job.choose_by)
+        # not-a-number, which is never larger, stands before the first record
         better = self.job.select_last or math.isnan(standing.best[0]) or reached > standing.best
         best = standing.best if math.isnan(reached[0]) else max(reached, standing.best)
         standing = standing._replace(history=(*standing.history, row), best=best)
@@ -280,7 +282,6 @@ class Coordinator:
         }
 
     def _scored(self, site: str, message: Message) -> Scores:
-        awaited(site, message, "scores")
         return scores_of(message.content.get("scores"), self.job.scores, f"Site {site!r}")
 
     def finish(self, standing: Standing) -> tuple[Standing, Ends]:
@@ -300,7 +301,7 @@ class Coordinator:
         return standing._replace(account=account), Ends(ends, tuple(found))
 
     def _ended(self, site: str, message: Message) -> tuple[dict[str, dict[str, Scores]], Work]:
-        who, content = f"Site {site!r}", awaited(site, message, "finished").content
+        who, content = f"Site {site!r}", message.content
         found: dict[str, dict[str, Scores]] = {}
         for when in ("last", "selected"):
             one = content.get(when)

@@ -11,18 +11,30 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from idiolect.core.addressing import address
-from idiolect.core.checks import RequestError, setting
+from idiolect.core.checks import setting
 from idiolect.core.tree import Tree
 from idiolect.engines.deploy.transport import Transport
-from idiolect.engines.deploy.wire import Facts, Message, WireError, decode, encode, pack, payload_bytes
+from idiolect.engines.deploy.wire import (
+    ANSWERS,
+    REFUSED,
+    Message,
+    UnreadyError,
+    WireError,
+    decode,
+    encode,
+    pack,
+    payload_bytes,
+)
 
 Found = TypeVar("Found")
 Say = Callable[[str], None]
+STANDS = ("round", "settle", "record", "finish")  # questions that tell a site after which round it stands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +54,8 @@ class Rules:
 class Question(NamedTuple):
     """What one site is asked, beside where it stands."""
 
-    content: Facts
-    arrays: Mapping[str, np.ndarray]
+    content: Mapping[str, Any] = MappingProxyType({})
+    arrays: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 @dataclasses.dataclass
@@ -85,12 +97,12 @@ class Link:
     def ask(
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
     ) -> dict[str, Found]:
-        """The valid answers. A site that has to begin first does, and is asked again."""
+        """The valid answers, as `check` takes them. A site that has to begin first does, and is asked again."""
         refused = self.refused.copy()
         found, unready = self._ask_once(kind, number, questions, check)
         if unready and self.begin is not None:
             again = {site: self.begin(site) for site in unready}
-            ready, _ = self._ask_once("begin", number, again, _is_ready)
+            ready, _ = self._ask_once("begin", number, again, lambda site, message: True)
             more, _ = self._ask_once(kind, number, {site: questions[site] for site in ready}, check)
             found |= more
         silent = [site for site in questions if site not in found and self.refused[site] == refused[site]]
@@ -109,6 +121,7 @@ class Link:
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
     ) -> tuple[dict[str, Found], list[str]]:
         """The valid answers, and the sites that must begin first."""
+        # one number for all sites asked at once; an answer that repeats another is of an earlier question
         self.sequence += 1
         sequence, known = self.sequence, set(self.transport.sites)
         blocks = {site: self._write(kind, number, site, one) for site, one in questions.items() if site in known}
@@ -117,12 +130,10 @@ class Link:
         unready = []
         for site in sorted(set(answers) & set(blocks), key=lambda name: self.numbers[name]):
             try:
-                message = self._read(kind, number, site, sequence, answers[site])
-                if message.kind == "refused" and message.content.get("again") is True:
-                    unready.append(site)
-                    continue
-                found[site] = check(site, _not_refused(site, message))
+                found[site] = check(site, self._read(kind, number, site, sequence, answers[site]))
                 self._acknowledged(kind, site)
+            except UnreadyError:
+                unready.append(site)
             except WireError as error:
                 self.refused[site] += 1
                 self.say(str(error))
@@ -130,7 +141,7 @@ class Link:
 
     def _write(self, kind: str, number: int, site: str, question: Question) -> bytes:
         content, arrays = dict(question.content), dict(question.arrays)
-        if kind in ("round", "settle", "record", "finish"):
+        if kind in STANDS:
             rounds = self.places.counted[site]
             content |= {"method": self.method, "counted": rounds}
             # a round that follows at once shows the site what the last one ended with: nothing is sent twice
@@ -147,25 +158,35 @@ class Link:
         return block
 
     def _read(self, kind: str, number: int, site: str, sequence: int, block: bytes) -> Message:
+        """The answer to just this question; UnreadyError and WireError where it is none."""
         who = f"Site {site!r}"
         message = decode(block, who, self.rules.message_bytes)
         count = self.traffic[kind]
         count.up_bytes += len(block)
         count.up_arrays += payload_bytes(message.arrays)
-        if message.run != self.run and message.kind != "refused":
+        if message.kind == REFUSED:  # of the rest nothing is asked: it may not even have read the question
+            if message.content.get("again") is True:
+                raise UnreadyError(f"{who} has to begin first.")
+            reason = message.content.get("reason")
+            raise WireError(f"{who} refused: {reason if isinstance(reason, str) else 'it gave no reason'}"[:500])
+        if message.run != self.run:
             raise WireError(f"{who} answered about another run.")
         if message.sequence != sequence or message.round != number:
-            if message.kind != "refused":
-                raise WireError(f"{who} answered another question than the one it was asked: it is stale.")
-        elif message.kind != "refused" and message.number != self.numbers[site]:
+            raise WireError(f"{who} answered another question than the one it was asked: it is stale.")
+        if message.number != self.numbers[site]:
             raise WireError(f"{who} answered as number {message.number}, and it is {self.numbers[site]}.")
+        if message.kind != ANSWERS[kind]:
+            raise WireError(f"{who} answered with {message.kind!r}, and {ANSWERS[kind]!r} is awaited.")
+        if message.arrays and kind != "round":
+            raise WireError(f"{who} sent arrays that were not asked for.")
         return message
 
     def _acknowledged(self, kind: str, site: str) -> None:
         """The site has answered: it stands where it was told to."""
-        if kind in ("round", "settle", "record", "finish"):
+        if kind in STANDS:
             self.places.unsettled.discard(site)
             self.places.keep.pop(site, None)
+            # what no site is owed any more need not be kept, nor stand in the checkpoint
             owed = {self.places.counted[name] for name in self.places.unsettled}
             self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
 
@@ -181,33 +202,3 @@ class Link:
     def select(self, number: int) -> None:
         """All sites are to keep the state that they have now."""
         self.places.keep = dict.fromkeys(self.numbers, number)
-
-
-def _not_refused(site: str, message: Message) -> Message:
-    if message.kind == "refused":
-        reason = message.content.get("reason")
-        raise WireError(f"Site {site!r} refused: {reason if isinstance(reason, str) else 'it gave no reason'}"[:500])
-    return message
-
-
-def awaited(site: str, message: Message, kind: str) -> Message:
-    """The message, or WireError where it is not of the kind that answers the question."""
-    if message.kind != kind:
-        raise WireError(f"Site {site!r} answered with {message.kind!r}, and {kind!r} is awaited.")
-    if message.arrays and kind != "upload":
-        raise WireError(f"Site {site!r} sent arrays that were not asked for.")
-    return message
-
-
-def _is_ready(site: str, message: Message) -> Message:
-    return awaited(site, message, "ready")
-
-
-def ask_all(
-    link: Link, kind: str, content: Mapping[str, Facts], check: Callable[[str, Message], Found]
-) -> dict[str, Found]:
-    """Plain questions to several sites, without arrays; RequestError where no site answers."""
-    found = link.ask(kind, 0, {site: Question(facts, {}) for site, facts in content.items()}, check)
-    if not found:
-        raise RequestError(f"No site answered {kind!r}; start the sites, and look at what they say.")
-    return found

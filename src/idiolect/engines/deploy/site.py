@@ -21,9 +21,12 @@ from idiolect.engines.deploy.kept import Entry, Kept, log_sent
 from idiolect.engines.deploy.reports import scores_to_facts
 from idiolect.engines.deploy.settings import settings_digest
 from idiolect.engines.deploy.wire import (
+    ANSWERS,
     MOST_BYTES,
+    REFUSED,
     Facts,
     Message,
+    UnreadyError,
     WireError,
     decode,
     digest,
@@ -36,7 +39,6 @@ from idiolect.engines.deploy.worker import SPLITS, Forms, Post, Worker
 from idiolect.engines.evaluate import Delivered
 
 COORDINATOR = "The coordinator"
-BEFORE = ("hello", "sums", "constants")  # training: plain facts alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,14 @@ class Allows:
     least_rows: int = setting(default=5, at_least=1, doc="training rows without which the site takes no part")
     upload_bytes: int = setting(default=1 << 28, at_least=1, doc="the most that one upload may hold")
     download_bytes: int = setting(default=MOST_BYTES, at_least=1, doc="the most that one message to the site may hold")
+
+    def check_rows(self, rows: int) -> None:
+        """RequestError for too few training rows."""
+        if rows < self.least_rows:
+            raise RequestError(
+                f"This site has fewer training rows than the {self.least_rows} that it asks of itself; add rows, or "
+                "lower allows.least_rows in its site.toml."
+            )
 
 
 class Finished(NamedTuple):
@@ -112,7 +122,7 @@ class Site:
             return self._refuse(sequence, number, f"It failed ({type(error).__name__}); its folder says more.")
 
     def _refuse(self, sequence: int, number: int, reason: str, again: bool = False) -> bytes:
-        answer = Message("refused", self.desk.run, number, -1, sequence, {"reason": reason, "again": again}, {})
+        answer = Message(REFUSED, self.desk.run, number, -1, sequence, {"reason": reason, "again": again}, {})
         block = encode(answer)
         with contextlib.suppress(OSError):  # a full disk is one of the reasons; they hold nothing of the rows
             log_sent(self.folder, answer, block)
@@ -132,19 +142,19 @@ class Site:
             )
         if asked.sequence <= self.sequence:
             raise WireError(f"{COORDINATOR} sent message {asked.sequence} after {self.sequence}: it is stale.")
+        # only upwards: a message that was recorded and is sent again is refused
         self.sequence = asked.sequence
 
     def _answer(self, asked: Message) -> Message:
         self._check(asked)
-        if asked.arrays and asked.kind in (*BEFORE, "begin"):
-            raise WireError(f"{COORDINATOR} sent arrays before training has begun.")
-        if asked.kind in BEFORE:
-            return self._reply(asked, asked.kind, self.desk.answer(asked.kind, asked.content))
-        if asked.kind == "begin":
-            return self._begin(asked)
-        steps = {"round": self._round, "settle": self._settled, "record": self._record, "finish": self._finish}
-        if asked.kind not in steps:
+        if asked.kind not in ANSWERS:
             raise WireError(f"{COORDINATOR} sent a message of the kind {asked.kind!r}, which is an answer.")
+        steps = {"round": self._round, "settle": self._settle, "record": self._record, "finish": self._finish}
+        if asked.kind not in steps:
+            if asked.arrays:
+                raise WireError(f"{COORDINATOR} sent arrays before training has begun.")
+            begins = asked.kind == "begin"
+            return self._begin(asked) if begins else self._reply(asked, self.desk.answer(asked.kind, asked.content))
         running = self.running
         if running is None or running.key != asked.content.get("method"):
             raise UnreadyError("This site has not begun this method, or was started anew; begin it first.")
@@ -152,18 +162,15 @@ class Site:
             raise WireError(f"{COORDINATOR} called this site number {asked.number}, and it is another.")
         return steps[asked.kind](asked, running)
 
-    def _reply(self, asked: Message, kind: str, content: Facts, arrays: dict[str, np.ndarray] | None = None) -> Message:
-        return Message(kind, asked.run, asked.round, asked.number, asked.sequence, content, arrays or {})
+    def _reply(self, asked: Message, content: Facts, arrays: dict[str, np.ndarray] | None = None) -> Message:
+        return asked._replace(kind=ANSWERS[asked.kind], content=content, arrays=arrays or {})
 
     def _begin(self, asked: Message) -> Message:
         post = self.desk.begin(asked.content)
         if post.number != asked.number:
             raise WireError(f"{COORDINATOR} called this site both {asked.number} and {post.number}.")
-        if int(post.train.counts[0]) < self.allows.least_rows:
-            raise RequestError(
-                f"This site has fewer training rows than the {self.allows.least_rows} that it asks of itself; add "
-                "rows, or lower allows.least_rows in its site.toml."
-            )
+        rows = int(post.train.counts[0])
+        self.allows.check_rows(rows)
         worker = Worker(post)
         forms = _declared(worker.forms, asked.content.get("forms"), bool(post.algorithm.server_only))
         size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(forms.upload))
@@ -174,22 +181,24 @@ class Site:
             )
         key = str(asked.content.get("method"))
         kept = Kept(self.folder / "states" / digest(key), worker.state_form, asked.run)
+        # a site that was started anew finds the states of its earlier process, and goes on from there
         kept.load()
         state, work = worker.start()
         if not kept.entries:
             kept.put(0, Entry(state, True))
         self.running = Running(key, worker, kept, forms)
         facts = {"work": work.to_facts(), "settings": settings_digest(post.algorithm, post.precision)}
-        return self._reply(asked, "ready", facts | {"rows": int(post.train.counts[0])})
+        return self._reply(asked, facts | {"rows": rows})
 
     def _stand(self, asked: Message, running: Running, awaited: dict[str, Tree]) -> tuple[Entry, dict[str, Tree]]:
         """The state that the coordinator says is this site's, settled; and the other arrays of the message."""
         rounds = asked.content.get("counted")
-        if not isinstance(rounds, int) or isinstance(rounds, bool):
+        if type(rounds) is not int:
             raise WireError(f"{COORDINATOR} did not say after which round this site stands.")
         settles = bool(asked.content.get("settles"))
         forms = awaited | ({"settle": running.forms.sent} if settles else {})
         found = unpack(asked, forms, COORDINATOR)
+        # the coordinator decides: a round that it did not count did not happen, whatever this site has computed
         entry = running.kept.stand(rounds)
         if not entry.settled:
             # where this round's own message tells what the last one ended with, nothing is sent twice
@@ -199,7 +208,7 @@ class Site:
             entry = Entry(running.worker.settle(rounds - 1, after, entry.state), True)
             running.kept.put(rounds, entry)
         chosen = asked.content.get("keep")
-        if isinstance(chosen, int) and not isinstance(chosen, bool):
+        if type(chosen) is int:
             running.kept.keep(chosen, entry.state)
         return entry, found
 
@@ -208,21 +217,21 @@ class Site:
         upload, state, work = running.worker.work(asked.round, found["sent"], entry.state)
         settled = running.worker.post.algorithm.settle is None
         running.kept.put(asked.round + 1, Entry(state, settled))
-        return self._reply(asked, "upload", {"work": work.to_facts()}, pack("upload", upload))
+        return self._reply(asked, {"work": work.to_facts()}, pack("upload", upload))
 
-    def _settled(self, asked: Message, running: Running) -> Message:
+    def _settle(self, asked: Message, running: Running) -> Message:
         self._stand(asked, running, {})
-        return self._reply(asked, "settled", {})
+        return self._reply(asked, {})
 
     def _record(self, asked: Message, running: Running) -> Message:
         entry, found = self._stand(asked, running, _delivery(running.forms, ""))
         delivered = Delivered(found["delivered"], found["shared"])
         scores, _ = running.worker.score(asked.round, delivered, entry.state, "validation")
-        return self._reply(asked, "scores", {"scores": scores_to_facts(scores)})
+        return self._reply(asked, {"scores": scores_to_facts(scores)})
 
     def _finish(self, asked: Message, running: Running) -> Message:
         chosen = asked.content.get("selected")
-        if not isinstance(chosen, int):
+        if type(chosen) is not int:
             raise WireError(f"{COORDINATOR} did not say which round is selected.")
         twice = chosen != asked.round
         awaited = _delivery(running.forms, "") | (_delivery(running.forms, "selected_") if twice else {})
@@ -240,7 +249,7 @@ class Site:
         report = _end_report(running.worker, ends)
         personal = running.worker.model(*ends["selected"])
         self.desk.finish(Finished(running.worker.post, chosen, personal, ends["selected"][1].shared, report))
-        return self._reply(asked, "finished", report)
+        return self._reply(asked, report)
 
 
 def _end_report(worker: Worker, ends: dict[str, tuple[int, Delivered, Tree]]) -> Facts:
@@ -251,10 +260,6 @@ def _end_report(worker: Worker, ends: dict[str, tuple[int, Delivered, Tree]]) ->
         facts[when] = {split: scores_to_facts(scores) for split, (scores, _) in scored.items()}
         facts["work"] = scored["test"][1].to_facts()
     return facts
-
-
-class UnreadyError(RequestError):
-    """The site must begin the method first; the coordinator then asks again."""
 
 
 def _delivery(forms: Forms, prefix: str) -> dict[str, Tree]:

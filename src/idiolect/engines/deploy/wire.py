@@ -25,14 +25,25 @@ MOST_HEADER = 1 << 20  # bytes: names of arrays and facts are short
 MOST_BYTES = 1 << 30  # of a message, unless told otherwise
 # what a message weighs beyond its arrays: a name, a type, a shape and a place for each, and the facts
 HEADER_BYTES, HEADER_BYTES_OF_ARRAY = 640, 160
-SITE_KINDS = ("hello", "sums", "constants", "ready", "upload", "settled", "scores", "finished", "refused")
-SERVER_KINDS = ("hello", "sums", "constants", "begin", "round", "settle", "record", "finish")
+BEFORE = ("hello", "sums", "constants")  # training: plain facts alone, both ways
+ANSWERS = dict(zip(BEFORE, BEFORE)) | {  # what the coordinator asks -> what a site answers, unless it refuses
+    "begin": "ready",
+    "round": "upload",
+    "settle": "settled",
+    "record": "scores",
+    "finish": "finished",
+}
+REFUSED = "refused"
 
 Facts = dict[str, Any]  # plain values of JSON
 
 
 class WireError(RequestError):
     """A message that is refused; the sentence names the sender."""
+
+
+class UnreadyError(WireError):
+    """The site must begin the method first; the coordinator then asks again."""
 
 
 class Message(NamedTuple):
@@ -49,14 +60,7 @@ class Message(NamedTuple):
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
-    facts = {
-        "kind": message.kind,
-        "run": message.run,
-        "round": message.round,
-        "number": message.number,
-        "sequence": message.sequence,
-        "content": message.content,
-    }
+    facts = {name: getattr(message, name) for name in _TYPES}
     # not ascontiguousarray: it makes a vector of one out of a scalar
     arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
     return bytes(save(arrays, {MARK: json.dumps(facts, allow_nan=False, separators=(",", ":"))}))
@@ -72,11 +76,11 @@ def decode(block: bytes, sender: str, limit: int = MOST_BYTES) -> Message:
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise WireError(f"{sender} sent a message that cannot be read ({type(error).__name__}).") from None
     for name, kind in _TYPES.items():
-        if not isinstance(facts.get(name), kind) or isinstance(facts.get(name), bool):
+        if type(facts.get(name)) is not kind:  # true and false are whole numbers to isinstance
             raise WireError(f"{sender} sent a message whose {name} is not a {kind.__name__}.")
     if set(facts) != set(_TYPES):
         raise WireError(f"{sender} sent a message with other facts than {', '.join(_TYPES)}.")
-    if facts["kind"] not in (*SITE_KINDS, *SERVER_KINDS):
+    if facts["kind"] not in {*ANSWERS, *ANSWERS.values(), REFUSED}:
         raise WireError(f"{sender} sent a message of an unknown kind.")
     return Message(**facts, arrays=arrays)
 

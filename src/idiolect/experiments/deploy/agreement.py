@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import platform
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,11 +15,12 @@ from idiolect.core.checks import RequestError
 from idiolect.data.preparation import Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums
-from idiolect.engines.deploy.wire import digest
+from idiolect.engines.deploy.wire import Facts, digest
 from idiolect.experiments.spec import Spec, to_table
 from idiolect.theory.constants import Constants
 
 OF_ROWS = ("models", "data")  # ways to find out who is alike that read all clients' rows
+CONSTANTS = ("client_smoothness", "client_strong_convexity", "client_component_smoothness")  # one number per client
 
 
 class Agreed(NamedTuple):
@@ -45,9 +47,27 @@ def versions() -> dict[str, str]:
 
 def run_digest(spec: Spec) -> str:
     """Equal where versions and all of a spec are that decides numbers; not where its files are."""
+    # resolved settings follow from the rest, and a spec that goes on has them where the first one had not
     table = {key: value for key, value in to_table(spec).items() if key not in ("name", "output", "resolved")}
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("path", "recipe")}
     return digest(versions(), table)
+
+
+def constants_to_facts(found: Constants, place: int) -> Facts:
+    """One client's constants as plain values."""
+    numbers = {name: float(getattr(found, name)[place]) for name in CONSTANTS}
+    return {**numbers, "exact": found.exact, "source": found.source}
+
+
+def constants_from_facts(each: Sequence[Any]) -> Constants | None:
+    """The constants of all clients, in the order of their numbers; None where their model has none."""
+    if any(one is None for one in each):
+        return None
+    arrays = [np.array([float(one[name]) for one in each]) for name in CONSTANTS]
+    if not all(np.isfinite(values).all() and (values >= 0).all() for values in arrays):
+        raise RequestError("A site sent a constant that is not a finite number of at least 0.")
+    smoothness, convexity, of_rows = arrays
+    return Constants(smoothness, convexity, of_rows, bool(each[0]["exact"]), str(each[0]["source"]))
 
 
 def check_deployable(spec: Spec) -> None:
@@ -74,7 +94,9 @@ def check_deployable(spec: Spec) -> None:
         "use noise = 'server'": spec.privacy.is_on and spec.privacy.noise == "clients",
         "[privacy] needs all sites in every round, with training.cohort = 0 and training.dropout = 0: who is drawn "
         "follows from the seed, which all sites know": (
-            spec.privacy.is_on and bool(spec.training.cohort or spec.training.dropout)
+            spec.privacy.is_on
+            and spec.privacy.level == "clients"
+            and bool(spec.training.cohort or spec.training.dropout)
         ),
         "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
             spec.evaluation.optimum == "always"

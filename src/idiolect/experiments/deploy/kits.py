@@ -15,14 +15,12 @@ import tomli_w
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.site import Site
-from idiolect.engines.deploy.tls import TlsServer, serve_site
+from idiolect.engines.deploy.tls import Papers, TlsServer, serve_site
 from idiolect.engines.deploy.transport import Transport
-from idiolect.engines.deploy.wire import Facts
 from idiolect.experiments.deploy.agreement import check_deployable
-from idiolect.experiments.deploy.certificates import check_certified, make_authority, make_papers, papers_in
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.serve import coordinate
-from idiolect.experiments.deploy.site_file import FILE, SPEC, read_site_file
+from idiolect.experiments.deploy.site_file import FILE, SPEC, SiteFile, read_site_file
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.experiments.strict import fill
 from idiolect.record import standing
@@ -55,24 +53,31 @@ def make_kits(
     folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int, later: Sequence[str] = ()
 ) -> dict[str, Path]:
     """A kit for "server" and for each site; each goes to its owner, by a way that you trust: it holds a key."""
+    from idiolect.experiments.deploy.certificates import make_authority, make_papers
+
     check_request(folder, spec, sites, later)
     authority = make_authority(spec.name)
     kits = {name: folder / name for name in ("server", *sites, *later)}
     for name, kit in kits.items():
         make_papers(kit, authority, name, server=name == "server")
-        (kit / CONNECT_FILE).write_text(tomli_w.dumps({"host": host, "port": port}), encoding="utf-8")
-    fill_kits(kits, spec, sites, {"later": list(later), "host": "0.0.0.0", "port": port})
+    fill_kits(kits, spec, later, Connect(host, port))
     return kits
 
 
-def fill_kits(kits: Mapping[str, Path], spec: Spec, sites: Sequence[str], listen: Facts) -> None:
-    """What a kit holds whatever carries its messages: the spec, and the party's own file."""
+def fill_kits(kits: Mapping[str, Path], spec: Spec, later: Sequence[str], where: Connect | None = None) -> None:
+    """What a kit holds whatever carries its messages: the spec, the party's own file, and where the server is."""
+    # where the organiser keeps a table of their own is nobody else's business
     content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
+    # the later ones are listed apart: no one waits for them at the beginning
+    server = {"sites": [name for name in kits if name not in ("server", *later)], "later": list(later)}
     for name, kit in kits.items():
         (kit / SPEC).write_text(content, encoding="utf-8")
+        if where is not None:
+            (kit / CONNECT_FILE).write_text(tomli_w.dumps(dataclasses.asdict(where)), encoding="utf-8")
         if name != "server":
             (kit / FILE).write_text(_site_text(name), encoding="utf-8")
-    (kits["server"] / SERVER_FILE).write_text(tomli_w.dumps({"sites": list(sites), **listen}), encoding="utf-8")
+    listen = {} if where is None else {"host": "0.0.0.0", "port": where.port}
+    (kits["server"] / SERVER_FILE).write_text(tomli_w.dumps(server | listen), encoding="utf-8")
 
 
 def is_flare(kit: Path) -> bool:
@@ -89,6 +94,7 @@ def check_request(folder: Path, spec: Spec, sites: Sequence[str], later: Sequenc
     """RequestError for a spec that cannot be deployed, names that cannot be sites', and a folder that holds files."""
     check_deployable(spec)
     check_names(sites, later)
+    # an old kit's key would stay valid beside the new ones
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
 
@@ -136,18 +142,34 @@ def coordinate_kit(transport: Transport, kit: Path, say: Say = lambda text: None
     return folder
 
 
+def read_certified(kit: Path) -> SiteFile:
+    """A kit's site.toml; RequestError where its certificate, which those of FLARE and Flower lack, has another name."""
+    own = read_site_file(kit)
+    if Papers.of(kit).certificate.is_file():
+        from idiolect.experiments.deploy.certificates import check_certified
+
+        check_certified(kit, own.name)
+    return own
+
+
 def site_of_kit(kit: Path) -> Site:
     """The site of a kit, for any transport: it answers messages."""
-    own = read_site_file(kit)
-    check_certified(kit, own.name)
-    return make_site(own)
+    return make_site(read_certified(kit))
+
+
+def read_connect(kit: Path) -> Connect:
+    """Where the server of a site's kit is; RequestError for the server's own kit."""
+    if (kit / SERVER_FILE).is_file():
+        raise RequestError(f"{kit} is the kit of the server; run it with `deploy serve`, or give a site's kit.")
+    return fill(Connect, read_toml(kit / CONNECT_FILE), CONNECT_FILE)
 
 
 def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     """The server of a kit over the reference transport, until the run is done."""
     own = read_server_file(kit)
-    server = TlsServer((own.host, own.port), papers_in(kit), [*own.sites, *own.later])
+    server = TlsServer((own.host, own.port), Papers.of(kit), [*own.sites, *own.later])
     say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join([*own.sites, *own.later])}.")
+    # sites are told that the run is over, or why it will not go on; after a crash they wait for the server instead
     done, reason = False, ""
     try:
         folder = coordinate_kit(server, kit, say, out)
@@ -162,8 +184,6 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
 
 def join(kit: Path, say: Say, stop: Callable[[], bool] = lambda: False) -> None:
     """A site of a kit over the reference transport, until the run is over."""
-    if (kit / SERVER_FILE).is_file():
-        raise RequestError(f"{kit} is the kit of the server; run it with `deploy serve`, or give a site's kit.")
-    where, site = fill(Connect, read_toml(kit / CONNECT_FILE), CONNECT_FILE), site_of_kit(kit)
+    where, site = read_connect(kit), site_of_kit(kit)
     with standing.at(site.folder, f"`idiolect deploy join {kit}` goes on from there"):
-        serve_site((where.host, where.port), papers_in(kit), site, stop, say=say)
+        serve_site((where.host, where.port), Papers.of(kit), site, stop, say=say)

@@ -18,11 +18,17 @@ from idiolect.core.order import natural_key
 from idiolect.data.preparation import GIVEN, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums, from_facts, recipe_of, to_facts
-from idiolect.engines.deploy.link import Link, Question, Rules, ask_all, awaited
+from idiolect.engines.deploy.link import Found, Link, Question, Rules
 from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import Facts, Message, WireError
-from idiolect.experiments.deploy.agreement import Agreed, check_deployable, run_digest, versions
-from idiolect.experiments.deploy.desk import CONSTANTS
+from idiolect.experiments.deploy.agreement import (
+    Agreed,
+    check_deployable,
+    constants_from_facts,
+    constants_to_facts,
+    run_digest,
+    versions,
+)
 from idiolect.experiments.deploy.hollow import hollow_federation, prepare_hollow
 from idiolect.experiments.deploy.later import check_joinable, padded, with_unknown
 from idiolect.experiments.deploy.methods import MethodRuns
@@ -32,12 +38,10 @@ from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import read_recipe
 from idiolect.experiments.spec import Spec, resumed
-from idiolect.theory.constants import Constants
 
 Say = Callable[[str], None]
 AGREED = "deploy.json"  # what all sites agreed on before round 0
-
-
+MUST = {"sums": "say what their columns hold", "constants": "compute the constants of their losses"}
 DEFAULT_RULES = Rules()
 
 
@@ -65,10 +69,13 @@ def coordinate(
     kept.check(resume)
     if resume:
         spec = resumed(kept.read_spec(), spec, folder)
+    # numbers follow from names, not from who comes first: a restarted coordinator gives the same ones
     link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
+    # agreed once: asked again, a site whose table has grown would change the recipe in the middle of a run
     known = kept.read_sealed(AGREED) if resume else None
     agreed = agree(link, spec, names, patience) if known is None else _go_on(link, spec, known, names, patience)
     weighted = spec.data.weight_column is not None
+    # from here on all is prepared as in a simulation, from counts and constants instead of rows
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
     for method, built in zip(prepared.methods, prepared.built):
@@ -76,6 +83,7 @@ def coordinate(
     with kept.begin(spec, prepared.federation, resume):
         kept.write_sealed(AGREED, _to_facts(agreed))
         of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
+        # said where a simulation would print them: the person at the server sees the same
         for text in (*prepared.notes(), prepared.reason, *of_methods):
             say(text)
         run = MethodRuns(link, kept, prepared, agreed)
@@ -94,10 +102,12 @@ def _go_on(link: Link, spec: Spec, known: Facts, names: list[str], patience: flo
 
 def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) -> Prepared:
     """The same with the sites that came later, whose rows are asked for now; those that never came have none."""
-    later = {name: Question({}, {}) for name in link.numbers if name not in agreed.sums}
+    later = [name for name in link.numbers if name not in agreed.sums]
     if not later:
         return prepared
-    sums = with_unknown(agreed.sums | link.ask("sums", 0, later, _sums), list(link.numbers))
+    found = link.ask("sums", 0, dict.fromkeys(later, Question()), _sums)
+    # in the order of their numbers, which those who came later have from the beginning
+    sums = with_unknown(agreed.sums | found, list(link.numbers))
     preparation = padded(agreed.preparation, len(link.numbers))
     whole = hollow_federation(agreed.recipe, preparation, sums, weighted)
     return dataclasses.replace(prepared, federation=whole)
@@ -115,32 +125,30 @@ def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:
     """Hello, sums and constants: what these sites must say before the first round."""
     if away := _wait_for(link, names, patience):
         raise RequestError(f"Not all sites are there; missing: {', '.join(away)}. Start them, then start again.")
-    questions: dict[str, Facts] = {name: {} for name in names}
-    sums = ask_all(link, "sums", questions, _sums)
-    _all_of(names, sums, "say what their columns hold")
-    sums = {name: sums[name] for name in names}
+    sums = _ask_all(link, "sums", names, Question(), _sums)
     recipe, preparation = _recipe(spec, sums)
-    told = {name: {"recipe": recipe.to_json()} for name in names}
-    found = ask_all(link, "constants", told, lambda site, message: awaited(site, message, "constants").content)
-    _all_of(names, found, "compute the constants of their losses")
-    constants = _constants([found[name].get("constants") for name in names])
+    told = Question({"recipe": recipe.to_json()})
+    found = _ask_all(link, "constants", names, told, lambda site, message: message.content.get("constants"))
+    constants = constants_from_facts(list(found.values()))
     return Agreed(link.run, secret_token(), dict(link.numbers), recipe, preparation, sums, constants)
 
 
 def _wait_for(link: Link, names: list[str], patience: float) -> list[str]:
     """Until all sites have said hello in the same versions; who has not in time."""
+    # sites are started by people: in any order, and some minutes apart
     until, away = time.monotonic() + patience, list(names)
     while True:
-        asked = {name: Question({}, {}) for name in away if name in link.transport.sites}
-        here = link.ask("hello", 0, asked, _hello) if asked else {}
+        asked = [name for name in away if name in link.transport.sites]
+        here = link.ask("hello", 0, dict.fromkeys(asked, Question()), _hello) if asked else {}
         away = [name for name in away if name not in here]
+        # looked at after asking, so that with no patience at all they are still asked once
         if not away or time.monotonic() > until:
             return away
         time.sleep(min(0.5, patience / 10))
 
 
 def _hello(site: str, message: Message) -> bool:
-    content = awaited(site, message, "hello").content
+    content = message.content
     if content.get("versions") != versions() or content.get("site") != site:
         raise WireError(f"Site {site!r} runs other versions, or under another name: {content}."[:300])
     return True
@@ -148,41 +156,31 @@ def _hello(site: str, message: Message) -> bool:
 
 def _sums(site: str, message: Message) -> SiteSums:
     try:
-        return from_facts(awaited(site, message, "sums").content, f"Site {site!r}")
+        return from_facts(message.content, f"Site {site!r}")
     except RequestError as error:
         raise WireError(str(error)) from None
 
 
-def _all_of(names: Sequence[str], found: Mapping[str, Any], what: str) -> None:
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise RequestError(f"Before training all sites must {what}; missing: {', '.join(missing)}. See what they said.")
-
-
-def _constants(each: Sequence[Any]) -> Constants | None:
-    """The constants of all sites, in the order of their numbers; None where their model has none."""
-    if any(one is None for one in each):
-        return None
-    arrays = [np.array([float(one[name]) for one in each]) for name in CONSTANTS]
-    if not all(np.isfinite(values).all() and (values >= 0).all() for values in arrays):
-        raise RequestError("A site sent a constant that is not a finite number of at least 0.")
-    return Constants(arrays[0], arrays[1], arrays[2], bool(each[0]["exact"]), str(each[0]["source"]))
+def _ask_all(
+    link: Link, kind: str, names: list[str], question: Question, check: Callable[[str, Message], Found]
+) -> dict[str, Found]:
+    """Every site's answer to one question, in the order of names; RequestError where one has none."""
+    found = link.ask(kind, 0, dict.fromkeys(names, question), check)
+    if missing := [name for name in names if name not in found]:
+        raise RequestError(
+            f"Before training all sites must {MUST[kind]}; missing: {', '.join(missing)}. See what they said."
+        )
+    return found
 
 
 def _to_facts(agreed: Agreed) -> Facts:
-    constants, told = agreed.constants, None
-    if constants is not None:
-        told = [
-            {name: float(getattr(constants, name)[place]) for name in CONSTANTS}
-            | {"exact": constants.exact, "source": constants.source}
-            for place in range(constants.clients)
-        ]
+    constants = agreed.constants
     return {
         "run": agreed.run,
         "name": agreed.name,
         "numbers": agreed.numbers,
         "sums": {site: to_facts(one) for site, one in agreed.sums.items()},
-        "constants": told,
+        "constants": constants and [constants_to_facts(constants, place) for place in range(constants.clients)],
     }
 
 
@@ -191,7 +189,7 @@ def _restore(facts: Mapping[str, Any], link: Link, spec: Spec) -> Agreed:
     if facts["run"] != link.run or facts["numbers"] != link.numbers:
         raise RequestError("This folder holds a run of other sites, versions or another spec; choose another --out.")
     sums = {site: from_facts(one, site) for site, one in facts["sums"].items()}
-    constants = None if facts["constants"] is None else _constants(facts["constants"])
+    constants = facts["constants"] and constants_from_facts(facts["constants"])
     return Agreed(link.run, facts["name"], link.numbers, *_recipe(spec, sums), sums, constants)
 
 

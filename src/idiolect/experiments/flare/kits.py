@@ -57,7 +57,7 @@ def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[st
     check_request(folder, spec, federation.sites, federation.later)
     kits = provision(folder, federation)
     parties = {name: kits[name] for name in (SERVER, *federation.sites, *federation.later)}
-    fill_kits(parties, spec, federation.sites, {"later": list(federation.later)})
+    fill_kits(parties, spec, federation.later)
     return kits
 
 
@@ -67,6 +67,7 @@ def provision(folder: Path, federation: Federation) -> dict[str, Path]:
     Called again with more sites, the old kits stay as they are: theirs are given away already.
     """
     report = _Quiet()
+    # jobs are signed by the user who submits them: a server cannot make one up
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme="http", require_signed_jobs=True),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from idiolect import __version__
-from idiolect.experiments.deploy.certificates import AUTHORITY, make_authority, make_papers
-from idiolect.experiments.deploy.kits import CONNECT_FILE, check_request, fill_kits
+from idiolect.engines.deploy.tls import Papers
+from idiolect.experiments.deploy.certificates import make_authority, make_papers, write_secret
+from idiolect.experiments.deploy.kits import Connect, check_request, fill_kits
 from idiolect.experiments.deploy.site_file import FILE
 from idiolect.experiments.flower.server import FOLDER, NODES
 from idiolect.experiments.spec import Spec
@@ -38,9 +38,8 @@ def make_flower_kits(
         kit = kits[site]
         (kit / FOLDER).mkdir(parents=True)
         (nodes / f"{site}.pub").write_bytes(_make_key(kit / FOLDER / NODE_KEY))
-        (kit / AUTHORITY).write_bytes(papers.authority.read_bytes())
-        (kit / CONNECT_FILE).write_text(tomli_w.dumps({"host": host, "port": port}), encoding="utf-8")
-    fill_kits(kits, spec, sites, {"later": list(later), "host": "0.0.0.0", "port": port})
+        Papers.of(kit).authority.write_bytes(papers.authority.read_bytes())
+    fill_kits(kits, spec, later, Connect(host, port))
     for site in (*sites, *later):
         with open(kits[site] / FILE, "a", encoding="utf-8") as file:
             file.write("# Flower lets all who reach its server run code of theirs here; see docs/deploy-flower.md\n")
@@ -53,8 +52,7 @@ def _make_key(path: Path) -> bytes:
     """A node's key, for its owner alone; the public one, by which the server knows the site."""
     key = ec.generate_private_key(ec.SECP384R1())
     kind = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(key.private_bytes(serialization.Encoding.PEM, *kind))
+    write_secret(path, key.private_bytes(serialization.Encoding.PEM, *kind))
     return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
 
 
@@ -86,7 +84,7 @@ def write_connection(kit: Path, port: int) -> Path:
     """Where Flower's own commands find the server of a kit; the folder that FLWR_HOME names."""
     home = kit / FOLDER / HOME
     home.mkdir(parents=True, exist_ok=True)
-    where = {"address": f"{LOOPBACK}:{port}", "root-certificates": str((kit / AUTHORITY).resolve())}
+    where = {"address": f"{LOOPBACK}:{port}", "root-certificates": str(Papers.of(kit).authority.resolve())}
     content = {"superlink": {"default": CONNECTION, CONNECTION: where}}
     (home / "config.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
     return home

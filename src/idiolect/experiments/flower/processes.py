@@ -16,23 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.deploy.certificates import AUTHORITY, papers_in
+from idiolect.engines.deploy.tls import Papers
 from idiolect.experiments.deploy.demo import free_port
-from idiolect.experiments.deploy.kits import (
-    CONNECT_FILE,
-    RESULT,
-    SERVER_FILE,
-    Connect,
-    read_server_file,
-    read_toml,
-    site_of_kit,
-)
-from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.deploy.desk import make_site
+from idiolect.experiments.deploy.kits import RESULT, Connect, read_certified, read_connect, read_server_file
 from idiolect.experiments.flower import local
 from idiolect.experiments.flower.kits import APP, HOME, LOOPBACK, NODE_KEY, write_connection
 from idiolect.experiments.flower.relay import HANDLER
 from idiolect.experiments.flower.server import FOLDER, NODES, OUTCOME
-from idiolect.experiments.strict import fill
 from idiolect.record import standing
 
 SECONDS_TO_START, SECONDS_TO_STOP, LOOK_EVERY = 120.0, 10.0, 0.2
@@ -63,15 +54,13 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
 
 def join(kit: Path, say: Say) -> None:
     """A site of a kit, until the run is over: the process that answers, and a SuperNode beside it."""
-    if (kit / SERVER_FILE).is_file():
-        raise RequestError(f"{kit} is the kit of the server; run it with `deploy serve`, or give a site's kit.")
-    where, own = fill(Connect, read_toml(kit / CONNECT_FILE), CONNECT_FILE), read_site_file(kit)
+    where, own = read_connect(kit), read_certified(kit)
     if not own.consent.shipped_code:
         raise RequestError(
             "Flower's open version lets everyone who reaches the server's port run code of their own at this site; "
             "use the transport tls or flare, or agree by shipped_code = true under [allows] in site.toml."
         )
-    site = site_of_kit(kit)
+    site = make_site(own)
     # a short path: that of a socket has at most a hundred letters
     with tempfile.TemporaryDirectory(prefix="idiolect-") as folder, standing.at(site.folder, f"join {kit} goes on"):
         path = Path(folder) / HANDLER
@@ -98,7 +87,7 @@ def _answers(words: Sequence[str], home: Path, log: Path, path: Path, handle: lo
 
 
 def _superlink(kit: Path, host: str, port: int) -> list[str]:
-    papers = papers_in(kit)
+    papers = Papers.of(kit)
     return [
         *("flower-superlink", "--host", host, "--port", str(port)),
         *("--ssl-certfile", str(papers.certificate), "--ssl-keyfile", str(papers.key)),
@@ -111,7 +100,7 @@ def _superlink(kit: Path, host: str, port: int) -> list[str]:
 def _supernode(kit: Path, where: Connect, handler: Path) -> list[str]:
     return [
         *("flower-supernode", "--superlink", f"{where.host}:{where.port}"),
-        *("--root-certificates", str(kit / AUTHORITY)),
+        *("--root-certificates", str(Papers.of(kit).authority)),
         *("--auth-supernode-private-key", str(kit / FOLDER / NODE_KEY)),
         *("--host", LOOPBACK, "--port", str(free_port())),  # where its own processes find it
         *("--node-config", f"{HANDLER}={json.dumps(str(handler))}"),
