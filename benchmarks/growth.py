@@ -3,7 +3,7 @@
 
 FedAvg with a perceptron 256-h-10, executor `batched`. One factor at a time is halved and doubled; each point is a
 process of its own, its time the least of a few blocks of rounds, its memory the peak above that of a tiny problem. The
-power is the slope of a straight line through logarithms, with its 95 % interval.
+power is that of a straight line through the logarithms, with its 95 % interval.
 """
 
 from __future__ import annotations
