@@ -115,8 +115,10 @@ def _one_by_one(folder: Path, progress: Progress, sizes: Sequence[str]) -> Itera
 
 def _side_by_side(work: Callable[..., Line], progress: Progress, jobs: int) -> tuple[Line, ...]:
     found: dict[str, Line] = {}
-    in_cells = [slug for slug in SLUGS if is_in_cells(slug)]  # in one group: they read each other's cells
-    for slug, news, line in work_side_by_side([in_cells, *([one] for one in SLUGS if one not in in_cells)], work, jobs):
+    groups: dict[str, list[str]] = {}
+    for slug in SLUGS:  # those of one paper that are made of cells read each other's, one after another
+        groups.setdefault(slug.split("-")[0] if is_in_cells(slug) else slug, []).append(slug)
+    for slug, news, line in work_side_by_side(sorted(groups.values(), key=len, reverse=True), work, jobs):
         if news is not None:
             _within(progress, slug, len(found))(*news)
             continue

@@ -32,9 +32,9 @@ from papers.flow_data import make_federation
 from papers.flow_sizes import check_column
 from papers.problems import network_loss
 from papers.reproduction import Spec, chosen_size
+from papers.tuning import search, try_steps
 
 SCORES = ("accuracy",)
-EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an edge
 FINE_TUNING = "fedavg_fine_tuning"
 ROUTING = ("flow", "flow_printed", "pi_flow")
 KIND = 2  # of a cell; a change of what cells hold is another kind
@@ -218,37 +218,23 @@ def best_step(subject: Column, variant: Variant, spec: Spec, cells: Cells) -> tu
     given = None if spec["tune"] else subject.size["steps"].get(variant.label)
     if given is not None:
         return float(given), "given"
-    grid = sorted(float(step) for step in subject.size["grid"])
-    ratio, found = grid[1] / grid[0], _tried(subject, variant, grid, spec, cells)
-    for _ in range(EXTENSIONS):
-        best = max(found, key=lambda step: found[step])
-        if best not in (min(found), max(found)):
-            break
-        edge, way = (min(found), 1 / ratio) if best == min(found) else (max(found), ratio)
-        further = [float(f"{edge * way ** (place + 1):.2g}") for place in range(len(grid))]
-        found |= _tried(subject, variant, further, spec, cells)
-    best = max(found, key=lambda step: found[step])
-    place = "inside" if best not in (min(found), max(found)) else "at the edge of"
-    return best, f"{place} {min(found):g} to {max(found):g}"
+    return search(subject.size["grid"], lambda steps: _tried(subject, variant, steps, spec, cells))
 
 
 def _tried(subject: Column, variant: Variant, steps: Sequence[float], spec: Spec, cells: Cells) -> dict[float, float]:
     """Validation accuracy after the last round with each step, mean over the tuning seeds."""
-    found: dict[tuple[float, int], Cell | None] = {}
     more: Cell = {"for": "tuning"} | ({"changes": dict(variant.changes)} if variant.changes else {})
-    # one seed after another: all at once would need as many times the memory
-    for seed in chosen_size(spec, spec["name"])["tuning_seeds"]:
-        names = {step: f"{subject.name}/{variant.label}/tuning-{step:g}-seed-{seed}" for step in steps}
-        known = {step: _made_of(subject, variant.method, step, seed, spec) | more for step in steps}
-        found |= {(step, seed): cells.find(names[step], known[step]) for step in steps}
-        if all(found[step, seed] for step in steps):
-            continue
-        tried = train(subject, [algorithm(subject, variant, step) for step in steps], [seed] * len(steps), lanes.train)
-        for step, last, diverged in zip(steps, tried.last("validation_personal_accuracy_mean"), tried.diverged):
-            lost = diverged is not None or not np.isfinite(last)
-            found[step, seed] = cells.keep(names[step], known[step], {"validation": -1.0 if lost else float(last)})
-    values = {step: [one["validation"] for pair, one in found.items() if one and pair[0] == step] for step in steps}
-    return {step: min(own) if min(own) < 0 else float(np.mean(own)) for step, own in values.items()}
+
+    def named(step: float, seed: int) -> tuple[str, Cell]:
+        made_of = _made_of(subject, variant.method, step, seed, spec) | more
+        return f"{subject.name}/{variant.label}/tuning-{step:g}-seed-{seed}", made_of
+
+    def run(steps: Sequence[float], seed: int) -> lanes.Curves:
+        tried = [algorithm(subject, variant, step) for step in steps]
+        own: lanes.Curves = train(subject, tried, [seed] * len(steps), lanes.train)
+        return own
+
+    return try_steps(steps, chosen_size(spec, spec["name"])["tuning_seeds"], cells, named, run)
 
 
 def cells_of(

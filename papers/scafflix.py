@@ -41,20 +41,25 @@ IN_ORDER = "in-order"
 
 
 @settings
-class FromOnes(FLIX):
-    """FLIX started at x = (1, ..., 1), as the released script does; x*_m are `known`, or else solved from 0."""
+class Known(FLIX):
+    """FLIX whose x*_m are `known`: they depend on neither alpha nor step, and lanes need not solve them again."""
 
-    known: PerClient | None = None  # they depend neither on alpha nor on the seed: lanes need not solve them again
-
-    def init_shared(self, key: jax.Array) -> Params:
-        """All ones."""
-        return jax.tree.map(jnp.ones_like, self.client_loss.init(key))
+    known: PerClient | None = None  # else solved
 
     def prepare(self, key: jax.Array, data: ClientData) -> tuple[Prepared, Tally]:
         """What is known, for nothing."""
         if self.known is None:
             return super().prepare(key, data)
         return Prepared(cast(Params, self.known), jnp.asarray(True)), NOTHING
+
+
+@settings
+class FromOnes(Known):
+    """FLIX started at x = (1, ..., 1), as the released script does; x*_m that are not known are solved from 0."""
+
+    def init_shared(self, key: jax.Array) -> Params:
+        """All ones."""
+        return jax.tree.map(jnp.ones_like, self.client_loss.init(key))
 
 
 def reduce(spec: Spec) -> Spec:

@@ -8,48 +8,22 @@ no constants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect import Algorithm, ClientLoss, Federation, GlobalModel, Training
-from idiolect.algorithms import LocalSGD, Scafflix
 from idiolect.data.dataset_files import dataset_file
-from idiolect.objectives import FLIX
-from papers import lanes
-from papers.problems import natural_federation, network_loss
-from papers.reproduction import Measured, Progress, Spec, chosen_size, count_parts
+from papers.cells import Cells, in_processes
+from papers.reproduction import Measured, Progress, Spec, chosen_size
+from papers.scafflix_networks import runs
 from papers.scafflix_networks.figure import draw as draw
 from papers.scafflix_networks.figure import mean_and_half_width
+from papers.scafflix_networks.runs import ALONE, DATA_SETS, METHODS, Trained
 
-METHODS = ("fedavg", "flix", "scaffnew", "scafflix")
-DATA_SETS = {"writers": ("mnist_writers", "cnn"), "shakespeare": ("shakespeare", "character_lstm")}
 PAIRS = (("flix", "fedavg"), ("scaffnew", "fedavg"), ("scafflix", "scaffnew"), ("scafflix", "flix"))  # table 1's order
-SCORES = ("accuracy",)
-
-
-class Problem(NamedTuple):
-    """One data set, its network's loss, and the size of the runs on it."""
-
-    name: str
-    federation: Federation
-    loss: ClientLoss
-    size: Mapping[str, Any]
-    probability: float  # p
-
-
-class Trained(NamedTuple):
-    """What several seeds of one method brought: scores of the personal models."""
-
-    rounds: np.ndarray  # (records,)
-    validation: np.ndarray  # (seeds, records): mean over clients
-    test: np.ndarray  # (seeds, clients): after the last round
-
-    @property
-    def accuracy(self) -> float:
-        """Mean over clients, then over seeds."""
-        return float(np.nanmean(self.test))
+ABLATED = ("alpha", "cohort", "p")  # on the writers
 
 
 class Results(NamedTuple):
@@ -65,119 +39,55 @@ def check(spec: Spec) -> None:
     dataset_file("images/mnist_writers.npz.xz")
 
 
-def measure(spec: Spec, progress: Progress) -> Measured:
+def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
     """Table 1's comparison on both data sets, then the ablations on the writers."""
     size = chosen_size(spec, "scafflix-networks")
-    seeds = list(range(spec["seeds"]))
-    ablations: dict[str, list[Any]] = {key: size["ablations"][key] for key in ("alpha", "cohort", "p")}
-    tell = count_parts(progress, len(DATA_SETS) * (len(METHODS) + 1) + len(ablations["cohort"]) + 2)
-    table: dict[str, dict[str, Trained]] = {}
-    alone: dict[str, float] = {}
-    problems = {name: problem(name, spec) for name in DATA_SETS}
-    for name, subject in problems.items():
-        own = method(subject, "flix", alpha=0.0, step=1.0)
-        alone[name] = train(subject, [own], seeds, rounds=0).accuracy
-        tell(f"{name} x*_m alone")
-        table[name] = {}
-        for short in METHODS:
-            step = best_step(subject, short, spec)
-            table[name][short] = train(subject, [method(subject, short, step=step)], seeds)
-            tell(f"{name} {short}")
-    found = _ablate(problems["writers"], size["ablations"], ablations, tell)
-    return Measured(_numbers(table, alone, found), Results(table, alone, found))
+    parts = [(name, part) for name in DATA_SETS for part in (ALONE, *METHODS)] + [("writers", part) for part in ABLATED]
+    tasks = {f"{name} {part}": (name, part) for name, part in parts}
+    processes = {"workers": size["workers"], "xla_flags": size["xla_flags"]}
+    in_processes(functools.partial(compute, dict(spec), cells), tasks, **processes, told=progress)
+    found = {(name, part): compute(spec, cells, (name, part)) for name, part in parts}  # of cells that are there now
+    table = {name: {short: found[name, short][short] for short in METHODS} for name in DATA_SETS}
+    alone = {name: found[name, ALONE] for name in DATA_SETS}
+    ablations = {part: found["writers", part] for part in ABLATED}
+    return Measured(_numbers(table, alone, ablations), Results(table, alone, ablations), _text(table, alone))
 
 
-def problem(name: str, spec: Spec) -> Problem:
-    """Data and network of one half of table 1."""
-    size = chosen_size(spec, "scafflix-networks")[name]
-    source, model = DATA_SETS[name]
-    federation = natural_federation(source, size, spec["data_seed"])
-    return Problem(name, federation, network_loss(model, {"settings": size["model"]}, federation), size, spec["p"])
+def compute(spec: Spec, cells: Cells, task: tuple[str, str]) -> Any:
+    """One part of the result: x*_m alone, a method with all seeds, or an ablation; what is missing is trained."""
+    name, part = task
+    subject = runs.problem(name, spec)
+    if part == ALONE:
+        return runs.find_alone(subject, range(spec["seeds"]), cells)
+    if part in ABLATED:
+        return _ablate(subject, part, spec, cells)
+    step, tuned = runs.best_step(subject, part, spec, cells)
+    return runs.find_or_train(subject, {part: (runs.setting(subject, part, step), tuned)}, range(spec["seeds"]), cells)
 
 
-def method(
-    subject: Problem, short: str, *, step: float, alpha: float | None = None, probability: float | None = None
-) -> Algorithm:
-    """One of the four methods; alpha and p are the problem's unless given."""
-    size = subject.size
-    p = subject.probability if probability is None else probability
-    solver = {key: size[key] for key in ("solver_epochs", "solver_batch_size", "solver_step_size")}
-    mixed = FLIX(subject.loss, personalization=size["alpha"] if alpha is None else alpha, solver="epochs", **solver)
-    objective = mixed if short in ("flix", "scafflix") else GlobalModel(subject.loss)
-    if short in ("fedavg", "flix"):
-        return LocalSGD(objective, local_steps=round(1 / p), batch_size=size["batch_size"], step_size=step)
-    return Scafflix(objective, batch_size=size["batch_size"], local_step=step, communication_probability=p)
+def _ablate(subject: runs.Problem, part: str, spec: Spec, cells: Cells) -> dict[float, Trained]:
+    """Scafflix, with the step of table 1, with other alpha, p (lanes of one program) or cohorts (a program each)."""
+    size = chosen_size(spec, "scafflix-networks")["ablations"]
+    step, tuned = runs.best_step(subject, "scafflix", spec, cells)
+    asked = {
+        f"{part}-{value:g}": (runs.setting(subject, "scafflix", step, rounds=size["rounds"], **{part: value}), tuned)
+        for value in size[part]
+    }
+    found = runs.find_or_train(subject, asked, range(size["seeds"]), cells)
+    return {value: found[f"{part}-{value:g}"] for value in size[part]}
 
 
-def train(
-    subject: Problem,
-    algorithms: Sequence[Algorithm],
-    seeds: Sequence[int],
-    *,
-    rounds: int | None = None,
-    cohort: int | None = None,
-) -> Trained:
-    """Every algorithm with every seed, as lanes of one program; lanes are (algorithm, seed), seeds within."""
-    size = subject.size
-    training = Training(
-        rounds=size["rounds"] if rounds is None else rounds,
-        cohort=min(size["cohort"] if cohort is None else cohort, subject.federation.clients),
-        record_every=size["record_every"],
-        executor="batched",
-    )
-    pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
-    runs = lanes.simulate_many(
-        [algorithm for algorithm, _ in pairs],
-        subject.federation,
-        training,
-        seeds=[seed for _, seed in pairs],
-        scores=SCORES,
-    )
-    histories = [run.recorder.history for run in runs]
-    column = "validation_personal_accuracy_mean"
-    return Trained(
-        np.array([row["round"] for row in histories[0]]),
-        np.array([[row[column] for row in history] for history in histories]),
-        np.array([run.recorder.last["test"]["personal"]["accuracy"] for run in runs], np.float64),
-    )
-
-
-def best_step(subject: Problem, short: str, spec: Spec) -> float:
-    """The step that the size gives; with a `grid`, the best of it on validation rows, as a mean over other seeds."""
-    if not spec["grid"]:
-        return float(subject.size["steps"][short])
-    grid = [float(step) for step in spec["grid"]]
-    tried = train(subject, [method(subject, short, step=step) for step in grid], spec["tuning_seeds"])
-    scores = np.nan_to_num(tried.validation[:, -1], nan=0.0).reshape(len(grid), -1).mean(axis=1)
-    return grid[int(np.argmax(scores))]
-
-
-def _ablate(
-    subject: Problem, size: Mapping[str, Any], values: Mapping[str, list[Any]], tell: Any
-) -> dict[str, dict[float, Trained]]:
-    """Scafflix with other alpha (lanes of one program), other p (likewise) and other cohorts (a program each)."""
-    seeds, rounds = list(range(size["seeds"])), size["rounds"]
-    step = float(subject.size["steps"]["scafflix"])
-    found: dict[str, dict[float, Trained]] = {}
-    for key in ("alpha", "p"):
-        named = [{"alpha" if key == "alpha" else "probability": float(value)} for value in values[key]]
-        together = train(
-            subject, [method(subject, "scafflix", step=step, **one) for one in named], seeds, rounds=rounds
-        )
-        found[key] = {
-            value: together._replace(
-                validation=together.validation[place * len(seeds) : (place + 1) * len(seeds)],
-                test=together.test[place * len(seeds) : (place + 1) * len(seeds)],
+def _text(table: Mapping[str, Mapping[str, Trained]], alone: Mapping[str, float]) -> str:
+    """Table 1 as measured: seeds apart, and how steps were chosen."""
+    lines = []
+    for name, row in table.items():
+        lines += [f"{name}: test accuracy in per cent, mean over clients; x*_m alone {100 * alone[name]:.1f}"]
+        for short, trained in row.items():
+            seeds = " ".join(f"{100 * one:6.2f}" for one in np.nanmean(trained.test, axis=1))
+            lines.append(
+                f"{short:10} {100 * trained.accuracy:6.2f}   seeds {seeds}   step {trained.step:g}, {trained.tuned}"
             )
-            for place, value in enumerate(values[key])
-        }
-        tell(f"{subject.name} {key}")
-    found["cohort"] = {}
-    for cohort in values["cohort"]:
-        algorithm = method(subject, "scafflix", step=step)
-        found["cohort"][cohort] = train(subject, [algorithm], seeds, rounds=rounds, cohort=int(cohort))
-        tell(f"{subject.name} cohort {cohort}")
-    return found
+    return "\n".join(lines)
 
 
 def difference(one: Trained, other: Trained) -> tuple[float, float]:

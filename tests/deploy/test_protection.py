@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 from idiolect.core.checks import RequestError
+from idiolect.engines.deploy.kept import LOG
 from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.transport import Loopback
 from idiolect.experiments.deploy.agreement import check_deployable
@@ -51,7 +52,8 @@ def study(tmp_path):
         (tmp_path / f"{site}.csv").write_text("\n".join(["x,y,outcome", *lines]) + "\n")
         pooled += [f"{line},{site}" for line in lines]
         (tmp_path / site).mkdir()
-        text = f'name = "{site}"\ntable = "../{site}.csv"\nspec = "../spec.toml"\n[allows]\npreparation = ["local"]\n'
+        allows = '[allows]\npreparation = ["local", "given"]\n'
+        text = f'name = "{site}"\ntable = "../{site}.csv"\nspec = "../spec.toml"\n{allows}'
         (tmp_path / site / "site.toml").write_text(text)
     (tmp_path / "all.csv").write_text("\n".join(["x,y,outcome,site", *pooled]) + "\n")
     return tmp_path
@@ -89,6 +91,28 @@ def test_noise_of_a_server_is_its_own(study):
     (method,) = json.loads((study / "first" / "privacy.json").read_text())["methods"]
     assert "noise from the server's private source" in method["protection"]
     assert "simulated" not in method["protection"]
+
+
+def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, monkeypatch):
+    pytest.importorskip("dp_accounting")
+    (study / "spec.toml").write_text(SPEC.replace('"local"', '"federated"'))
+    monkeypatch.chdir(study)
+    execute(load(study / "spec.toml"), study / "first")
+    recipe = f'"given"\nrecipe = "{study}/first/models/preprocessing.json"'
+    rows = 'batch_size = 4\n[privacy]\nlevel = "rows"\nnoise_multiplier = 2.0\n'
+    shared = deploy(study, SPEC.replace('"local"', recipe) + rows, "sites")
+    execute(load(study / "spec.toml"), study / "simulated")
+    seeded = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
+    assert any(not np.allclose(shared[name], seeded[name], atol=1e-3) for name in shared)  # one spec, one seed
+    one, other = (
+        json.loads((study / name / "privacy.json").read_text())["methods"][0] for name in ("sites", "simulated")
+    )
+    assert "each site's private source" in one["protection"]
+    assert one["epsilons"] == other["epsilons"] != []
+    said = [json.loads(line) for line in (study / "a" / "kept" / LOG).read_text().splitlines()]
+    before = {line["kind"]: line["content"] for line in said}
+    assert (before["sums"]["features"], before["sums"]["class_counts"]) == ({}, {})
+    assert before["constants"] == {"constants": None}
 
 
 @pytest.mark.parametrize(

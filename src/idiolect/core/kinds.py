@@ -177,3 +177,23 @@ class SendsChanges(Protocol):
     """An algorithm whose uploads can be protected."""
 
     changes: ClassVar[Changes]
+
+
+class RowReads(NamedTuple):
+    """How a client's rows reach what it sends: through gradients of the objective on its batches, and not otherwise.
+
+    An algorithm states it as `row_reads`; without it no noise on gradients can hide a row. What never leaves the client
+    may read rows as it likes, by `objective.unprotected`.
+    """
+
+    passes: int = 1  # gradients per local step, or per pass over the rows, each on a batch of its own
+    exact: str | None = None  # why rows are read otherwise: the rest of a sentence
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """An algorithm that states how it reads rows."""
+
+    @property
+    def row_reads(self) -> RowReads:
+        """How."""

@@ -107,6 +107,7 @@ class Coordinator:
             self.root = keys.root_key(job.seed)
             self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
             self.forms: Forms = forms_of(job.algorithm, job.shapes)
+            # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
         reduction = job.algorithm.reduction
@@ -157,6 +158,7 @@ class Coordinator:
 
     def _cohort(self, number: int) -> list[str]:
         """Whom to ask in a round: drawn. Who is there is seen."""
+        # the draw is that of a simulation, for the same numbers; its dropout stands for what happens here by itself
         drawn = dataclasses.replace(self.job.participation, dropout=0.0)
         members, _ = drawn.draw(self.job.seed, range(number, number + 1))
         return [self.sites[int(client)] for client in members[0]]
@@ -176,6 +178,7 @@ class Coordinator:
             account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
+        # counted, then on disk, then told: killed in between, the round is either gone for all or counts for all
         self.link.count(arrived.works, number, ending)
         self.save(moved)
         self._settle(number + 1)
@@ -233,6 +236,7 @@ class Coordinator:
         scores = _by_client(found, self.link.numbers)
         row = history_row(standing.round, standing.seconds, standing.account, scores, {})
         reached = validation_means(row, job.scores, job.choose_by)
+        # not-a-number, which is never larger, stands before the first record
         better = self.job.select_last or math.isnan(standing.best[0]) or reached > standing.best
         best = standing.best if math.isnan(reached[0]) else max(reached, standing.best)
         standing = standing._replace(history=(*standing.history, row), best=best)

@@ -122,6 +122,7 @@ class Link:
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
     ) -> tuple[dict[str, Found], list[str]]:
         """The valid answers, and the sites that must begin first."""
+        # one number for all sites asked at once; an answer that repeats another is of an earlier question
         self.sequence += 1
         sequence, known = self.sequence, set(self.transport.sites)
         blocks = {site: self._write(kind, number, site, one) for site, one in questions.items() if site in known}
@@ -188,6 +189,7 @@ class Link:
         if kind in STANDS:
             self.places.unsettled.discard(site)
             self.places.keep.pop(site, None)
+            # what no site is owed any more need not be kept, nor stand in the checkpoint
             owed = {self.places.counted[name] for name in self.places.unsettled}
             self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
 

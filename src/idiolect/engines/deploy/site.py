@@ -146,6 +146,7 @@ class Site:
             )
         if asked.sequence <= self.sequence:
             raise WireError(f"{COORDINATOR} sent message {asked.sequence} after {self.sequence}: it is stale.")
+        # only upwards: a message that was recorded and is sent again is refused
         self.sequence = asked.sequence
 
     def _answer(self, asked: Message) -> Message:
@@ -185,6 +186,7 @@ class Site:
             )
         key = str(asked.content.get("method"))
         kept = Kept(self.folder / "states" / digest(key), worker.state_form, asked.run)
+        # a site that was started anew finds the states of its earlier process, and goes on from there
         kept.load()
         state, work = worker.start()
         if not kept.entries:
@@ -203,6 +205,7 @@ class Site:
         settles = bool(asked.content.get("settles"))
         forms = awaited | ({"settle": running.forms.sent} if settles else {})
         found = unpack(asked, forms, COORDINATOR)
+        # the coordinator decides: a round that it did not count did not happen, whatever this site has computed
         entry = running.kept.stand(rounds)
         if not entry.settled:
             # where this round's own message tells what the last one ended with, nothing is sent twice

@@ -66,6 +66,7 @@ class OpenUploads:
         works = {site: work for site, (_, work) in answers.items()}
         if len(answers) < least:
             return Arrived(works, None)
+        # sums of floats depend on their order: it must not depend on who answered first
         order = sorted(answers, key=lambda site: numbers[site])
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(answers[site][0] for site in order))
         clients = np.array([numbers[site] for site in order], np.int32)

@@ -115,6 +115,7 @@ class Worker:
             self.root = keys.root_key(post.seed)
             one = np.zeros(1, np.int64)
             self._train = to_device(post.train.pad(one), dtype)
+            # empty parts get a masked row, since no program takes none
             capacity = max(1, *(int(getattr(post, split).counts[0]) for split in SPLITS))  # one program for both
             self._held = {split: to_device(getattr(post, split).pad(one, capacity), dtype) for split in SPLITS}
             self.data: ClientData = jax.tree.map(lambda leaf: leaf[0], self._train)
