@@ -190,8 +190,13 @@ def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm
     if not is_protected(spec) or not sends(algorithm):
         return algorithm
     levels = _levels(spec.privacy, (spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None)
-    parts = {"compression": _compression(spec), "robustness": _robustness(spec, clients)}
-    return protect(algorithm, Protection(**levels, **parts, secure_aggregation=_masks(spec, clients, algorithm)))
+    protection = Protection(
+        **levels,
+        compression=_compression(spec),
+        robustness=_robustness(spec, clients),
+        secure_aggregation=_masks(spec, clients, algorithm),
+    )
+    return protect(algorithm, protection)
 
 
 def _spending(spec: Spec, federation: Federation, algorithm: Algorithm) -> Spending | RowSpending:
@@ -303,10 +308,11 @@ def _notes(spec: Spec, spending: Spending | RowSpending | None, protection: Prot
     if isinstance(spending, RowSpending):
         notes.append(row_note(spending, spec.training.rounds, deployed))
     elif spending is not None:
+        source = PRIVATE[spending.noise] if deployed else SIMULATED
         notes.append(
             f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
             f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
-            f"the clip, all clients count the same, the last round is delivered; {PRIVATE[spending.noise] if deployed else SIMULATED}"
+            f"the clip, all clients count the same, the last round is delivered; {source}"
         )
     if spec.compression.kind is not None:
         notes.append(f"uploads are compressed ({spec.compression.kind})")
