@@ -116,6 +116,7 @@ class SpecDesk:
             federation.validation,
             federation.test,
             method.label,
+            lambda own: with_private_noise(with_private_rows(own)),
         )
 
     def finish(self, finished: Finished) -> None:
@@ -179,7 +180,7 @@ def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Fa
         # theory chose them from the constants of all sites, which this one does not know
         values = [_leaf(value, leaf) for value, leaf in zip(told, leaves)]
         made: Algorithm = jax.tree.unflatten(jax.tree.structure(own), values)
-    return with_private_noise(with_private_rows(made))
+    return made
 
 
 def _leaf(value: object, like: Any) -> Any:
