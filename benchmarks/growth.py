@@ -3,7 +3,7 @@
 
 FedAvg with a perceptron 256-h-10, executor `batched`. One factor at a time is halved and doubled; each point is a
 process of its own, its time the least of a few blocks of rounds, its memory the peak above that of a tiny problem. The
-power is the slope of a straight line through logarithms, with its 95 % interval.
+power is that of a straight line through the logarithms, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Point(NamedTuple):
     cohort: int
 
 
-BASE = Point(clients=400, hidden=128, rows=100, steps=10, cohort=40)
+BASE = Point(clients=400, hidden=128, rows=100, steps=12, cohort=40)
 TINY = Point(clients=4, hidden=2, rows=10, steps=1, cohort=2)
 TIMES = (1 / 4, 1 / 2, 1, 2, 4)
 LABELS = {
