@@ -47,9 +47,8 @@ def padded(rows: Rows, clients: np.ndarray, capacity: int) -> ClientData:
     everyone = np.array_equal(clients, np.arange(rows.clients)) and rows.weights is None
     if jax.default_backend() == "cpu" or not everyone or (rows.counts != capacity).any():
         return rows.pad(clients, capacity)
-    shape = (rows.clients, capacity)
-    parts = (part.reshape(*shape, *part.shape[1:]) for part in (rows.inputs, rows.targets))
-    return ClientData(*parts, rows.counts.astype(np.int32), None)
+    inputs, targets = (part.reshape(rows.clients, capacity, *part.shape[1:]) for part in (rows.inputs, rows.targets))
+    return ClientData(inputs, targets, rows.counts.astype(np.int32), None)
 
 
 class Gathered(NamedTuple):
