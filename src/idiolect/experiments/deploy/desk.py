@@ -32,7 +32,7 @@ from idiolect.experiments.protection import protect_at_site
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
-from idiolect.protection import with_private_rows
+from idiolect.protection import with_private_noise, with_private_rows
 
 RESULT = "run"  # the folder in the site's that `predict` reads
 
@@ -179,7 +179,7 @@ def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Fa
         # theory chose them from the constants of all sites, which this one does not know
         values = [_leaf(value, leaf) for value, leaf in zip(told, leaves)]
         made: Algorithm = jax.tree.unflatten(jax.tree.structure(own), values)
-    return with_private_rows(made)
+    return with_private_noise(with_private_rows(made))
 
 
 def _leaf(value: object, like: Any) -> Any:
