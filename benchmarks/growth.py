@@ -82,9 +82,9 @@ def power(values: Any, costs: Any) -> list[float]:
     """Slope of log cost over log value, and the ends of its 95 % interval (none with two points)."""
     fit = stats.linregress([math.log(value) for value in values], [math.log(cost) for cost in costs])
     if len(values) < 3:
-        return [fit.slope, fit.slope, fit.slope]
+        return [float(fit.slope)] * 3
     half = stats.t.ppf(0.975, len(values) - 2) * fit.stderr
-    return [fit.slope, fit.slope - half, fit.slope + half]
+    return [float(end) for end in (fit.slope, fit.slope - half, fit.slope + half)]
 
 
 def _above(values: list[float], memory: list[float]) -> list[tuple[float, float]]:

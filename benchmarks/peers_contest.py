@@ -217,7 +217,8 @@ def _guarded(found: dict[str, Any], children: dict[str, Child], name: str, work:
         found[name] = f"not measured: {failure}"
         if name in children:
             children.pop(name).close()
-    say(f"  {name}: {found[name]}")
+    numbers = found[name]
+    say(f"  {name}: {numbers if isinstance(numbers, str) else numbers['seconds of a round']}")
 
 
 def _start(children: dict[str, Child], name: str, way: Way) -> dict[str, Any]:
