@@ -3,7 +3,7 @@
 
 FedAvg with a perceptron 256-h-10, executor `batched`. One factor at a time is halved and doubled; each point is a
 process of its own, its time the least of a few blocks of rounds, its memory the peak above that of a tiny problem. The
-power is the slope of a straight line through logarithms, with its 95 % interval.
+power is that of a straight line through the logarithms, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Point(NamedTuple):
     cohort: int
 
 
-BASE = Point(clients=400, hidden=128, rows=100, steps=10, cohort=40)
+BASE = Point(clients=400, hidden=128, rows=100, steps=12, cohort=40)
 TINY = Point(clients=4, hidden=2, rows=10, steps=1, cohort=2)
 TIMES = (1 / 4, 1 / 2, 1, 2, 4)
 LABELS = {
@@ -82,9 +82,9 @@ def power(values: Any, costs: Any) -> list[float]:
     """Slope of log cost over log value, and the ends of its 95 % interval (none with two points)."""
     fit = stats.linregress([math.log(value) for value in values], [math.log(cost) for cost in costs])
     if len(values) < 3:
-        return [fit.slope, fit.slope, fit.slope]
+        return [float(fit.slope)] * 3
     half = stats.t.ppf(0.975, len(values) - 2) * fit.stderr
-    return [fit.slope, fit.slope - half, fit.slope + half]
+    return [float(end) for end in (fit.slope, fit.slope - half, fit.slope + half)]
 
 
 def _above(values: list[float], memory: list[float]) -> list[tuple[float, float]]:

@@ -16,7 +16,7 @@ from idiolect.models import MLP
 from idiolect.objectives import ClientLoss, GlobalModel
 
 FEATURES, CLASSES, BATCH = 256, 10, 10
-BLOCKS, ROUNDS = 5, 5  # the first block compiles
+BLOCKS, ROUNDS = 9, 3  # the first block compiles
 
 
 def main(clients: int, hidden: int, rows: int, steps: int, cohort: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from benchmarks.growth import LABELS
 from idiolect.report import style
@@ -41,6 +41,9 @@ def draw(numbers: dict[str, Any]) -> Figure:
 def _panel(axes: Axes, values: list[float], costs: np.ndarray, power: list[float] | None, colour: str) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 3.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.plot(values, costs, "o", color=colour, markersize=4)
     if power is not None:
         # through the middle of the points, as the fit is

@@ -6,7 +6,7 @@ parameters), local batch 10, one epoch, step 0.1, clients of equal weight, and a
 apple/pfl-research, benchmarks/image_classification/configs/baseline.yaml and benchmarks/model/pytorch/cnn.py. Images
 and labels are drawn. The 10,000 images that are evaluated are 10 per client, and both models of every client are.
 
-Beside it the softmax problem of `recording`, where a round takes least. Skipped where JAX sees no GPU, unless quick.
+Beside it the softmax problem of `recording`, where a round takes least. Skipped where JAX sees no GPU.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def parts(quick: bool) -> Iterator[Result]:
     numbers: dict[str, Any] = {}
     found: dict[str, float] = {}
     # the other processes first: this one would hold the GPU's memory as soon as it asks what there is
-    for part in (apart, in_one_process, softmax):
-        if part is in_one_process and jax.default_backend() != "gpu" and not quick:
+    for part in (in_one_process, softmax) if quick else (apart, in_one_process, softmax):
+        if part is in_one_process and jax.default_backend() != "gpu":
             yield Result({}, skipped=f"JAX sees no GPU here, only {jax.default_backend()}")
             return
         said, reached = part(quick)

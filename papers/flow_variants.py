@@ -12,7 +12,7 @@ import numpy as np
 from papers import flow
 from papers.cells import Cell, Cells, in_processes
 from papers.flow import Column, Variant
-from papers.reproduction import Progress, Spec
+from papers.reproduction import Progress, Spec, mean_and_half_width
 
 Found = dict[str, dict[str, list[Cell]]]  # column -> label -> a cell per seed
 
@@ -102,8 +102,7 @@ def gain(own: list[Cell], other: list[Cell]) -> tuple[float, float]:
     Clients share the shared model: the interval is about other clients of this kind, not about another training run.
     """
     ours, theirs = (100 * np.nanmean(np.array([one["personal"] for one in cells], float), 0) for cells in (own, other))
-    gaps = (ours - theirs)[np.isfinite(ours - theirs)]
-    return float(gaps.mean()), float(1.96 * gaps.std(ddof=1) / np.sqrt(len(gaps)))
+    return mean_and_half_width(ours - theirs)
 
 
 def curve(own: list[Cell]) -> tuple[np.ndarray, np.ndarray]:

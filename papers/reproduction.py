@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from idiolect import RequestError
 from idiolect.core.checks import nearest
 
@@ -25,6 +27,12 @@ def count_parts(progress: Progress, total: int, label: str = "") -> Callable[...
     """A function that reports one more of `total` parts done at each call, under this label or its own."""
     done = iter(range(1, total + 1))
     return lambda own=label: progress(own, next(done), total)
+
+
+def mean_and_half_width(own: np.ndarray) -> tuple[float, float]:
+    """Of one value per client: the mean, and half of its 95 % interval over clients; those without a value are out."""
+    known = own[np.isfinite(own)]
+    return float(known.mean()), float(1.96 * known.std(ddof=1) / np.sqrt(len(known)))
 
 
 def chosen_size(spec: Spec, slug: str) -> Mapping[str, Any]:

@@ -9,9 +9,12 @@ from matplotlib.figure import Figure
 from papers import flow_figures
 from papers.cells import Cells
 from papers.flow import FINE_TUNING
+from papers.flow_summary import Summary
 from papers.flow_tables import NAMES, PUBLISHED, Results, cell_text, fill, of_paper
 from papers.flow_tables import check as check
-from papers.reproduction import Measured, Progress, Spec
+from papers.reproduction import Measured, Progress, Spec, mean_and_half_width
+
+FLOWS = ("flow", "flow_no_split", "flow_printed")
 
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
@@ -46,12 +49,18 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
             lines.append(
                 f"{NAMES[method]:14} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
             )
+        lines += [_gap_text(NAMES[label], row[label], row[FINE_TUNING]) for label in FLOWS if label in row]
         lines.append(
             "Steps useful / executed: 1, since all clients make equally many; "
             f"{results.useful[name]:.2f} if rounds were epochs."
         )
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def _gap_text(name: str, own: Summary, tuned: Summary) -> str:
+    gap, half = mean_and_half_width(own.clients - tuned.clients)
+    return f"{name} minus {NAMES[FINE_TUNING]}: {gap:+.1f} +- {half:.1f} points (95 % over clients)"
 
 
 def _spread(values: np.ndarray) -> str:

@@ -16,10 +16,9 @@ import numpy as np
 
 from idiolect.data.dataset_files import dataset_file
 from papers.cells import Cells, in_processes
-from papers.reproduction import Measured, Progress, Spec, chosen_size
+from papers.reproduction import Measured, Progress, Spec, chosen_size, mean_and_half_width
 from papers.scafflix_networks import runs
 from papers.scafflix_networks.figure import draw as draw
-from papers.scafflix_networks.figure import mean_and_half_width
 from papers.scafflix_networks.runs import ALONE, DATA_SETS, METHODS, Trained
 
 PAIRS = (("flix", "fedavg"), ("scaffnew", "fedavg"), ("scafflix", "scaffnew"), ("scafflix", "flix"))  # table 1's order
@@ -92,7 +91,7 @@ def _text(table: Mapping[str, Mapping[str, Trained]], alone: Mapping[str, float]
 
 def difference(one: Trained, other: Trained) -> tuple[float, float]:
     """Mean over clients of the seeds' mean difference in accuracy, and half of its 95 % interval over clients."""
-    return mean_and_half_width(one.test - other.test)
+    return mean_and_half_width(np.nanmean(one.test - other.test, axis=0))
 
 
 def _numbers(

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from papers.drawing import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, blank, draw_band
-from papers.reproduction import Spec
+from papers.reproduction import Spec, mean_and_half_width
 
 LOOKS = {
     "fedavg": ("FedAvg", BLUE),
@@ -51,7 +51,7 @@ def _bars(axes: Axes, results: Any) -> None:
     ticks, place = [], 0
     for name, row in results.table.items():
         for (label, colour), trained, published in zip(LOOKS.values(), row.values(), PAPER[name]):
-            mean, half = mean_and_half_width(100 * trained.test)
+            mean, half = mean_and_half_width(100 * np.nanmean(trained.test, axis=0))
             axes.bar(place, mean, color=colour, width=0.8)
             axes.errorbar(place, mean, half, color=INK, linewidth=1, capsize=2)
             axes.plot([place - 0.4, place + 0.4], [published] * 2, color=MUTED, linestyle="--", linewidth=1.2)
@@ -61,13 +61,6 @@ def _bars(axes: Axes, results: Any) -> None:
     axes.set_xticks([tick for tick, _ in ticks], [label for _, label in ticks], rotation=60, ha="right")
     axes.set_ylabel("test accuracy, %")
     axes.set_title("Table 1 (dashes: the paper's)")
-
-
-def mean_and_half_width(scores: np.ndarray) -> tuple[float, float]:
-    """Of (seeds, clients): the seeds' mean, over clients, and half of its 95 % interval over clients."""
-    own = np.nanmean(scores, axis=0)
-    own = own[np.isfinite(own)]  # a client without test rows says nothing
-    return float(own.mean()), float(1.96 * own.std(ddof=1) / np.sqrt(len(own)))
 
 
 def _ablation(axes: Axes, row: Any) -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runs of scafflix-networks: cells of one method with one seed each, found again or trained as lanes.
 
-All methods mix in x*_m; FedAvg is FLIX and Scaffnew is Scafflix with alpha = 1, where x*_m has no part and is not
-solved. So two programs train all four. x*_m depend on a seed alone: they are solved once per seed and process.
+x*_m depend on a seed alone: they are solved once per seed and process, and handed to all runs that mix them in.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect import Algorithm, ClientLoss, Federation, PerClient, Training
 from idiolect.algorithms import LocalSGD, Scafflix
+from idiolect.core import Objective
+from idiolect.objectives import GlobalModel
 from papers import lanes
 from papers.cells import Cell, Cells
 from papers.problems import natural_federation, network_loss
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
     def program(self) -> tuple[Any, ...]:
         """What lanes of one program have in common: they differ in floats only."""
         sgd = self.method in ("fedavg", "flix")
-        return (round(1 / self.p) if sgd else 0, self.cohort, self.rounds)
+        return (sgd, self.alpha < 1, round(1 / self.p) if sgd else 0, self.cohort, self.rounds)
 
 
 class Trained(NamedTuple):
@@ -109,22 +109,15 @@ def setting(subject: Problem, method: str, step: float, **changes: Any) -> Setti
 
 def algorithm(subject: Problem, one: Setting, seed: int | None) -> Algorithm:
     """A method; x*_m are those of the seed, or are left to be solved where it is None."""
-    solver = {key: subject.size[key] for key in ("solver_epochs", "solver_batch_size", "solver_step_size")}
-    known = None if seed is None else _known(subject, one, seed)
-    objective = Known(subject.loss, personalization=one.alpha, known=known, solver="epochs", **solver)
+    objective: Objective = GlobalModel(subject.loss)
+    if one.alpha < 1:
+        solver = {key: subject.size[key] for key in ("solver_epochs", "solver_batch_size", "solver_step_size")}
+        known = None if seed is None else optima(subject, seed)[0]
+        objective = Known(subject.loss, personalization=one.alpha, known=known, solver="epochs", **solver)
     batch = subject.size["batch_size"]
     if one.method in ("fedavg", "flix"):
         return LocalSGD(objective, local_steps=round(1 / one.p), batch_size=batch, step_size=one.step)
     return Scafflix(objective, batch_size=batch, local_step=one.step, communication_probability=one.p)
-
-
-def _known(subject: Problem, one: Setting, seed: int) -> PerClient:
-    if one.alpha < 1:
-        return optima(subject, seed)[0]
-    nothing = jax.eval_shape(subject.loss.init, jax.eval_shape(jax.random.key, 0))
-    return PerClient(
-        jax.tree.map(lambda leaf: jnp.zeros((subject.federation.clients, *leaf.shape), leaf.dtype), nothing)
-    )
 
 
 def optima(subject: Problem, seed: int) -> tuple[PerClient, list[float]]:
@@ -133,7 +126,7 @@ def optima(subject: Problem, seed: int) -> tuple[PerClient, list[float]]:
         alone = setting(subject, "flix", 1.0, alpha=0.0, rounds=0)
         run = _how(lanes.simulate_many, subject, alone, [algorithm(subject, alone, None)], [seed])[0]
         accuracy = [float(one) for one in run.recorder.last["test"]["personal"]["accuracy"]]
-        subject.solved[seed] = PerClient(run.states.prepared.optimum), accuracy
+        subject.solved[seed] = PerClient(jax.tree.map(np.asarray, run.states.prepared.optimum)), accuracy
     return subject.solved[seed]
 
 

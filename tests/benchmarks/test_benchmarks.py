@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DEVICE = ("gpu", "networks-gpu")  # skipped without one
+DEVICE = ("gpu", "networks-gpu", "rounds-gpu")  # skipped without one
 NAMES = (
     "overhead",
     "unified",

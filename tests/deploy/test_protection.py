@@ -77,13 +77,39 @@ def test_compressed_uploads_and_a_median_equal_the_simulation(study, monkeypatch
     assert here["upload_bytes"] == there["upload_bytes"] > 0
 
 
-def test_noise_of_a_server_is_its_own(study):
+def test_noise_of_sites_is_their_own_and_the_server_sees_its_sum_under_masks(study, monkeypatch):
     pytest.importorskip("dp_accounting")
-    first = deploy(study, SPEC + PRIVATE, "first")
-    for site in SITES:  # a new run of the same spec: sites begin anew
+    pytest.importorskip("cryptography")
+    masks = "[secure_aggregation]\nthreshold = 2\n"
+    plain = deploy(study, SPEC + masks, "masked")
+    monkeypatch.chdir(study)
+    execute(load(study / "spec.toml"), study / "simulated")
+    wanted = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
+    assert all(np.allclose(plain[name], wanted[name], atol=1e-6) for name in wanted)
+    forget(study)
+    noisy = PRIVATE.replace("1.0", '1.0\nnoise = "clients"')
+    found = deploy(study, SPEC + masks + noisy, "private")
+    execute(load(study / "spec.toml"), study / "seeded")
+    seeded = safetensors.numpy.load_file(study / "seeded/models/ditto-seed0/shared.safetensors")
+    assert any(not np.allclose(found[name], seeded[name], atol=1e-3) for name in found)  # one spec, one seed
+    (method,) = json.loads((study / "private" / "privacy.json").read_text())["methods"]
+    assert "each site's private source, of which the server sees the sum" in method["protection"]
+    sent = [json.loads(line) for line in (study / "a" / "kept" / LOG).read_text().splitlines()]
+    assert {name for line in sent for name in line["arrays"]} == {"advert", "sealed", "masked", "shares"}
+
+
+def forget(study):
+    """Sites begin anew with a new run of the same spec."""
+    for site in SITES:
         for path in sorted((study / site).rglob("*"), reverse=True):
             if path.name != "site.toml":
                 path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_noise_of_a_server_is_its_own(study):
+    pytest.importorskip("dp_accounting")
+    first = deploy(study, SPEC + PRIVATE, "first")
+    forget(study)
     second = deploy(study, SPEC + PRIVATE, "second")
     assert any(not np.allclose(first[name], second[name], atol=1e-3) for name in first)  # one spec, one seed
     rows = pq.read_table(study / "first" / "history.parquet").to_pylist()
@@ -119,8 +145,7 @@ def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, monkeypatch)
     ("line", "sentence"),
     [
         ('attack.kind = "noise"', "for simulations"),
-        ("secure_aggregation.threshold = 2", "no site puts masks on"),
-        ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "secure aggregation"),
+        ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "under .secure_aggregation."),
         ("training.cohort = 2", "the seed, which all sites know"),
     ],
 )

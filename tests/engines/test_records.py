@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from idiolect.core import RequestError
+from idiolect.engines import population
 from idiolect.engines import session as sessions
 from idiolect.engines.judge import score
 from idiolect.engines.simulate import Options, open_session, simulate
@@ -91,3 +92,15 @@ def test_a_sample_of_clients_is_scored_between_rounds(on_disk, bench, ragged, tm
 def test_more_clients_than_there_are_cannot_be_scored(bench, ragged):
     with pytest.raises(RequestError, match="evaluate_clients must be at most the number of clients, 6, got 7"):
         simulate(bench.stateful, ragged, dataclasses.replace(bench.partial, evaluate_clients=7))
+
+
+def test_rows_that_need_no_padding_go_to_an_accelerator_as_they_lie(uniform, ragged, monkeypatch):
+    expected = uniform.train.pad(np.arange(6))
+    monkeypatch.setattr(population.jax, "default_backend", lambda: "gpu")
+    found = population.padded(uniform.train, np.arange(6), expected.targets.shape[1])
+    assert np.shares_memory(found.inputs, uniform.train.inputs)
+    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(left, right)
+        assert left.dtype == right.dtype
+    for rows, clients in ((ragged.train, np.arange(6)), (uniform.train, np.array([1, 0]))):
+        assert not np.shares_memory(population.padded(rows, clients, 5).inputs, rows.inputs)

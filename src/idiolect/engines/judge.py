@@ -77,14 +77,35 @@ def launch_scores(plan: Plan, at: Snapshot) -> Packed:
 
 def score(plan: Plan, at: Snapshot, split: str, only: np.ndarray | None = None) -> tuple[Scores, Tally]:
     """Scores of every lane and client, or of some, on a split, and what each client's model cost, on the host."""
-    parts, shards = [], _shards(plan, only)
+    total = plan.federation.train.clients if only is None else len(only)
     with door.run_precision(plan.training.precision):
-        for _, moment in _moments(plan, at, only):
-            scored, cost = _evaluate(plan, moment, split, only)
-            found = (scored.open(), cost)  # wait: the rows of one part at a time are on the device
-            parts.append(jax.tree.map(np.asarray, found) if shards is None else shards.cut(found, axis=1))
-    joined: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
-    return joined
+        return _together(_score_parts(plan, at, split, only), total)
+
+
+def _score_parts(
+    plan: Plan, at: Snapshot, split: str, only: np.ndarray | None
+) -> Iterator[tuple[int, tuple[Scores, Tally]]]:
+    """(how many clients, what was found of them), part by part."""
+    shards = _shards(plan, only)
+    for clients, moment in _moments(plan, at, only):
+        scored, cost = _evaluate(plan, moment, split, only)
+        found = (scored.open(), cost)  # wait: the rows of one part at a time are on the device
+        yield len(clients), jax.tree.map(np.asarray, found) if shards is None else shards.cut(found, axis=1)
+
+
+def _together(parts: Iterator[tuple[int, Tree]], total: int) -> Tree:
+    """What was found of some clients after others, as arrays of all `total` of them; (lanes, clients) each."""
+    whole, begin = None, 0
+    for count, found in parts:
+        if count >= total:
+            return found
+        if whole is None:
+            whole = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], total, *leaf.shape[2:]), leaf.dtype), found)
+        # not kept until the end: thousands of small arrays leave the memory in pieces that are hard to use again
+        for everyone, some in zip(jax.tree.leaves(whole), jax.tree.leaves(found)):
+            everyone[:, begin : begin + count] = some
+        begin += count
+    return whole
 
 
 def lower_scores(plan: Plan, state: State) -> Any:

@@ -36,7 +36,19 @@ def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: DTypeLike) -> Cl
     """The named clients' padded rows on the device."""
     if is_mapped(rows):
         rows, clients = read_clients(rows, clients), np.arange(len(clients))
-    return to_device(rows.pad(clients, capacity), dtype)
+    return to_device(padded(rows, clients, capacity), dtype)
+
+
+def padded(rows: Rows, clients: np.ndarray, capacity: int) -> ClientData:
+    """The named clients' rows, padded; for a device with memory of its own as they lie, where nothing is to be padded.
+
+    A CPU would share that memory with whoever made the rows, and may change them.
+    """
+    everyone = np.array_equal(clients, np.arange(rows.clients)) and rows.weights is None
+    if jax.default_backend() == "cpu" or not everyone or (rows.counts != capacity).any():
+        return rows.pad(clients, capacity)
+    inputs, targets = (part.reshape(rows.clients, capacity, *part.shape[1:]) for part in (rows.inputs, rows.targets))
+    return ClientData(inputs, targets, rows.counts.astype(np.int32), None)
 
 
 class Gathered(NamedTuple):
@@ -97,7 +109,7 @@ class InMemory(Population):
         self.numbers = np.arange(rows.clients) if shards is None else shards.numbers
 
         def read(clients: np.ndarray) -> ClientData:
-            return to_device(rows.pad(clients, self.capacity), dtype)
+            return to_device(padded(rows, clients, self.capacity), dtype)
 
         self.data = read(self.numbers) if shards is None else shards.load(read)
         self._some: ClientData | None = None  # the rows of those that records score, where they are not all

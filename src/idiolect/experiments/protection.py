@@ -41,7 +41,10 @@ from idiolect.protection import (
 from idiolect.protection.fixed_point import range_bits
 
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
-PRIVATE = "noise from the server's private source; the server itself sees every upload"
+PRIVATE = {  # by who adds it
+    "server": "noise from the server's private source; the server itself sees every upload before it",
+    "clients": "noise from each site's private source, of which the server sees the sum",
+}
 
 SWITCHES = {
     "privacy": "epsilon",
@@ -187,7 +190,12 @@ def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm
     if not is_protected(spec) or not sends(algorithm):
         return algorithm
     levels = _levels(spec.privacy, (spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None)
-    protection = Protection(**levels, compression=_compression(spec), robustness=_robustness(spec, clients))
+    protection = Protection(
+        **levels,
+        compression=_compression(spec),
+        robustness=_robustness(spec, clients),
+        secure_aggregation=_masks(spec, clients, algorithm),
+    )
     return protect(algorithm, protection)
 
 
@@ -300,10 +308,11 @@ def _notes(spec: Spec, spending: Spending | RowSpending | None, protection: Prot
     if isinstance(spending, RowSpending):
         notes.append(row_note(spending, spec.training.rounds, deployed))
     elif spending is not None:
+        source = PRIVATE[spending.noise] if deployed else SIMULATED
         notes.append(
             f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
             f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
-            f"the clip, all clients count the same, the last round is delivered; {PRIVATE if deployed else SIMULATED}"
+            f"the clip, all clients count the same, the last round is delivered; {source}"
         )
     if spec.compression.kind is not None:
         notes.append(f"uploads are compressed ({spec.compression.kind})")
@@ -316,7 +325,11 @@ def _notes(spec: Spec, spending: Spending | RowSpending | None, protection: Prot
         most = 2.0 ** (range_bits(masks.cohort) - masks.fraction_bits)
         notes.append(
             f"secure aggregation: the server sees sums of uploads and no upload, while at least {masks.threshold} "
-            f"clients of a round stay; a weighted number of {most:g} or more in size ends the run; simulated: the "
-            "protocol's sums and bytes, without its masks"
+            f"clients of a round stay; a weighted number of {most:g} or more in size "
+            + (
+                "is refused by its site"
+                if deployed
+                else "ends the run; simulated: the protocol's sums and bytes, without its masks"
+            )
         )
     return notes

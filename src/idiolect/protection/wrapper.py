@@ -24,7 +24,7 @@ from idiolect.core.tree import Params, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
 from idiolect.protection.choices import Protection
-from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.clipping import COUNT_NOISE, add_noise, change_noise, clip, next_clip, noise_key
 from idiolect.protection.layers import keep_sent
 from idiolect.protection.masked_sums import mask_sums
 from idiolect.protection.packing import pack_tree, unpack_tree
@@ -34,7 +34,7 @@ from idiolect.protection.row_privacy import hide_rows
 from idiolect.protection.subclass import subclass
 
 Owner = TypeVar("Owner", bound=Algorithm)
-NOISE_SECRET = "noise_secret"  # the setting that only the server of a deployment has
+NOISE_SECRET = "noise_secret"  # a setting that no party of a deployment tells another
 PACKING = 0x7061636B  # sets the codec's draws apart from those of `send` itself
 
 if TYPE_CHECKING:  # it stands before the algorithm's class in the order of bases, and is no algorithm by itself
@@ -61,7 +61,7 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
 
 
 def with_private_noise(algorithm: Owner) -> Owner:
-    """The algorithm with noise that follows from no seed, where it adds some: for the server of a deployment."""
+    """The algorithm with noise that follows from no seed, where it adds some: for one party of a deployment."""
     protection = getattr(algorithm, "protection", None)
     if protection is None or protection.privacy is None:
         return algorithm
@@ -169,7 +169,7 @@ class Protected(_Base):  # type: ignore[misc]
         if privacy.noise == "clients":
             # variances add up: n parts of 1 / sqrt(n) are the noise that the server would add
             part = change_noise(privacy) * bound / jnp.sqrt(jnp.asarray(privacy.expected, jnp.result_type(float)))
-            clipped = add_noise(jax.random.fold_in(key, NOISE), part, clipped)
+            clipped = add_noise(noise_key(self.noise_secret, key), part, clipped)
         if not privacy.adaptive:
             return clipped, None
         norm = jnp.sqrt(tree.squared_norm(moves))  # before the clip: how many were below it moves the next one

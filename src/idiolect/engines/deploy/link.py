@@ -35,6 +35,7 @@ from idiolect.engines.deploy.wire import (
 Found = TypeVar("Found")
 Say = Callable[[str], None]
 STANDS = ("round", "settle", "record", "finish")  # questions that tell a site after which round it stands
+MASKING = ("keys", "shares", "unmask")  # of secure aggregation, around "round"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,8 @@ class Link:
 
     def _write(self, kind: str, number: int, site: str, question: Question) -> bytes:
         content, arrays = dict(question.content), dict(question.arrays)
+        if kind in MASKING:
+            content["method"] = self.method
         if kind in STANDS:
             rounds = self.places.counted[site]
             content |= {"method": self.method, "counted": rounds}
@@ -177,7 +180,7 @@ class Link:
             raise WireError(f"{who} answered as number {message.number}, and it is {self.numbers[site]}.")
         if message.kind != ANSWERS[kind]:
             raise WireError(f"{who} answered with {message.kind!r}, and {ANSWERS[kind]!r} is awaited.")
-        if message.arrays and kind != "round":
+        if message.arrays and kind not in ("round", *MASKING):
             raise WireError(f"{who} sent arrays that were not asked for.")
         return message
 

@@ -17,6 +17,7 @@ from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
+from idiolect.core.kinds import Masks
 from idiolect.core.objective import Prepares
 from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
@@ -97,6 +98,13 @@ def _work(task: Task) -> tuple[Done, jax.Array]:
     return done, finite_rows(leaves, 1)[0]
 
 
+@jax.jit
+def _lifted(algorithm: Algorithm, client: jax.Array, upload: Tree) -> Tree:
+    reduction = algorithm.reduction
+    assert isinstance(reduction, Masks)
+    return reduction.lift(upload, client, jnp.ones((), bool))
+
+
 _settle = jax.jit(client_settle)
 _score = functools.partial(jax.jit, static_argnames=("how",))(score_clients)
 
@@ -134,6 +142,12 @@ class Worker:
             done, finite = _work(self._task(number, sent, state))
             upload, kept = jax.tree.map(np.asarray, (done.upload, done.state))
             return upload, kept, Work(_counts(done.tally), int(done.steps), bool(finite))
+
+    def lift(self, upload: Tree) -> Tree:
+        """What the upload adds to a sum."""
+        with door.run_precision(self.post.precision):
+            lifted = _lifted(self.post.algorithm, np.int32(self.post.number), upload)
+            return jax.tree.map(np.asarray, lifted)
 
     def settle(self, number: int, sent: Tree, state: Tree) -> Tree:
         """The state once round `number` has ended; `sent` is the next round's Broadcast."""

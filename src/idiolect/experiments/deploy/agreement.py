@@ -86,12 +86,10 @@ def check_deployable(spec: Spec) -> None:
             tuning.auto or tuning.refit or tuning.minutes or tuning.until != "rounds"
         ),
         "[attack] is for simulations; leave it out": spec.attack.kind is not None,
-        "[secure_aggregation] is for simulations: no site puts masks on its uploads yet; leave it out": (
-            spec.secure_aggregation.threshold is not None
+        "[privacy] noise = 'clients' hides a site from the server only under [secure_aggregation]; give its threshold, "
+        "or use noise = 'server'": (
+            spec.privacy.is_on and spec.privacy.noise == "clients" and spec.secure_aggregation.threshold is None
         ),
-        "[privacy] noise = 'clients' hides a site from the server only under secure aggregation, which deployments "
-        "do not have; "
-        "use noise = 'server'": spec.privacy.is_on and spec.privacy.noise == "clients",
         "[privacy] needs all sites in every round, with training.cohort = 0 and training.dropout = 0: who is drawn "
         "follows from the seed, which all sites know": (
             spec.privacy.is_on

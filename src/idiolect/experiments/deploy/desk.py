@@ -32,7 +32,7 @@ from idiolect.experiments.protection import protect_at_site
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
-from idiolect.protection import with_private_rows
+from idiolect.protection import with_private_noise, with_private_rows
 
 RESULT = "run"  # the folder in the site's that `predict` reads
 
@@ -116,7 +116,7 @@ class SpecDesk:
             federation.validation,
             federation.test,
             method.label,
-            with_private_rows,
+            lambda own: with_private_noise(with_private_rows(own)),
         )
 
     def finish(self, finished: Finished) -> None:
