@@ -100,28 +100,36 @@ def bill_block(
         )
         account = account._replace(client_bytes=account.client_bytes[:0])  # whose they are, only the method knows
     elif sends(algorithm):
-        sent_bytes = bytes_of(wire.sent)
-        legs = [Leg("broadcast", up=False, bytes=sent_bytes, stayed=False), *_legs(algorithm, wire, cohort)]
-        if algorithm.settle is not None and not participation.full:
-            # with the same clients in every round, what settles is the next round's broadcast and is billed there
-            legs.append(Leg("settled", up=False, bytes=sent_bytes, stayed=True))
-        for leg in legs:
-            charge = ledger.charge_upload if leg.up else ledger.charge_download
-            ledger = charge(arrived if leg.stayed else cohort * len(rounds), leg.bytes)
-        asked_bytes, stayed_bytes = (sum(leg.bytes for leg in legs if leg.stayed is stayed) for stayed in (False, True))
-        if arrived == clients.size:
-            account = account.messages(clients.reshape(-1), asked_bytes + stayed_bytes)
-        else:
-            account = account.messages(clients.reshape(-1), asked_bytes).messages(clients[present], stayed_bytes)
+        account = _charge(account._replace(ledger=ledger), _legs(algorithm, participation, wire), clients, present)
+        ledger = account.ledger
     return account._replace(ledger=ledger)
 
 
-def _legs(algorithm: Algorithm, wire: WireTypes, cohort: int) -> tuple[Leg, ...]:
-    """The messages of an upload: one, unless its reduction needs more."""
-    reduction = algorithm.reduction
+def _charge(account: Account, legs: tuple[Leg, ...], clients: np.ndarray, present: np.ndarray) -> Account:
+    """With the messages of some rounds: a leg goes to all that were asked, or to those that stayed."""
+    ledger, arrived = account.ledger, int(np.count_nonzero(present))
+    for leg in legs:
+        charge = ledger.charge_upload if leg.up else ledger.charge_download
+        ledger = charge(arrived if leg.stayed else clients.size, leg.bytes)
+    asked, stayed = (sum(leg.bytes for leg in legs if leg.stayed is kept) for kept in (False, True))
+    account = account._replace(ledger=ledger)
+    if arrived == clients.size:
+        return account.messages(clients.reshape(-1), asked + stayed)
+    return account.messages(clients.reshape(-1), asked).messages(clients[present], stayed)
+
+
+def _legs(algorithm: Algorithm, participation: Participation, wire: WireTypes) -> tuple[Leg, ...]:
+    """The messages of a round with one client: an upload is one, unless its reduction needs more."""
+    reduction, sent = algorithm.reduction, bytes_of(wire.sent)
+    legs = [Leg("broadcast", up=False, bytes=sent, stayed=False)]
     if isinstance(reduction, SendsInLegs):
-        return reduction.legs(wire.upload, cohort)
-    return (Leg("upload", up=True, bytes=bytes_of(wire.upload), stayed=True),)
+        legs += reduction.legs(wire.upload, participation.cohort)
+    else:
+        legs.append(Leg("upload", up=True, bytes=bytes_of(wire.upload), stayed=True))
+    if algorithm.settle is not None and not participation.full:
+        # with the same clients in every round, what settles is the next round's broadcast and is billed there
+        legs.append(Leg("settled", up=False, bytes=sent, stayed=True))
+    return tuple(legs)
 
 
 def sends(algorithm: Algorithm) -> bool:

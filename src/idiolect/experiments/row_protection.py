@@ -107,29 +107,33 @@ def check_rows_are_apart(federation: Federation) -> None:
         )
 
 
-def row_spending(privacy: PrivacySpec, training: Training, seeds: tuple[int, ...], rows: np.ndarray,
-                 algorithm: Algorithm) -> RowSpending:  # fmt: skip
+def row_spending(
+    privacy: PrivacySpec, training: Training, seeds: tuple[int, ...], rows: np.ndarray, algorithm: Algorithm
+) -> RowSpending:
     """The noise that the settings ask for, and what it spends."""
     refuse_rows(algorithm, Protection(rows=RowPrivacy(clip=privacy.clip)))
-    # or it was refused
+    who = participation_of(algorithm, training, len(rows))
+    # dropouts count: they drew, added noise, and go on from where that led
+    everyone = who.cohort == who.candidates
+    asked = () if everyone else tuple(who.draw(seed, range(training.rounds))[0] for seed in seeds)
+    delta = DELTA if privacy.delta is None else privacy.delta
+    reading = _reading(algorithm, privacy.accountant)
+    found = RowSpending(reading, rows, asked, privacy.noise_multiplier or 0.0, delta, privacy.clip)
+    if privacy.noise_multiplier is not None:
+        return found
+    assert privacy.epsilon is not None
+    exposed = most_exposed(rows, found.rounds_of(training.rounds))
+    noise = max(noise_for_rows(reading, own, times, privacy.epsilon, delta) for own, times in exposed)
+    return found._replace(noise_multiplier=noise)
+
+
+def _reading(algorithm: Algorithm, accountant: str) -> RowReading:
+    """How often a round reads a row, and by what draw; the algorithm was not refused."""
     assert isinstance(algorithm, Batched)
     assert isinstance(algorithm, ReadsRows)
     by_coins = algorithm.batch_size and not algorithm.epochs
     passes = (algorithm.epochs or algorithm.local_steps) * algorithm.row_reads.passes
-    reading = RowReading(algorithm.batch_size if by_coins else 0, passes, privacy.accountant)
-    who = participation_of(algorithm, training, len(rows))
-    # dropouts count: they drew, added noise, and go on from where that led
-    everybody = who.cohort == who.candidates
-    asked = () if everybody else tuple(who.draw(seed, range(training.rounds))[0] for seed in seeds)
-    delta = DELTA if privacy.delta is None else privacy.delta
-    found = RowSpending(reading, rows, asked, privacy.noise_multiplier or 0.0, delta, privacy.clip)
-    if privacy.noise_multiplier is None:
-        epsilon = privacy.epsilon
-        assert epsilon is not None
-        pairs = most_exposed(rows, found.rounds_of(training.rounds))
-        noise = max(noise_for_rows(reading, own, times, epsilon, delta) for own, times in pairs)
-        found = found._replace(noise_multiplier=noise)
-    return found
+    return RowReading(algorithm.batch_size if by_coins else 0, passes, accountant)
 
 
 def row_note(spending: RowSpending, rounds: int, deployed: bool) -> str:

@@ -8,7 +8,7 @@ sum of a round only: the difference of two sums over other clients would show an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from idiolect.core.addressing import address
 from idiolect.core.checks import RequestError
 from idiolect.core.kinds import MaskingClient, Masks
 from idiolect.core.tree import Tree
-from idiolect.engines.deploy.link import Link, Question
+from idiolect.engines.deploy.link import Found, Link, Question
 from idiolect.engines.deploy.reports import Work
 from idiolect.engines.deploy.uploads import Arrived, sound_work
 from idiolect.engines.deploy.wire import Message, WireError, check_array, check_names, digest, pack
@@ -52,67 +52,94 @@ class MaskedUploads:
         self.unsound: set[str] = set()
 
     def ask(self, number: int, asked: list[str], sent: Tree, least: int) -> Arrived:
-        """See `Uploads`; one attempt, with keys of its own."""
-        session = digest(self.link.run, self.link.method, number, self.link.sequence)
-        works: dict[str, Work] = {}
+        """See `Uploads`."""
+        attempt = _Attempt(self, number)
         try:
-            return self._turns(number, asked, sent, session, works)
+            attempt.exchange_keys(asked)
+            attempt.exchange_shares()
+            attempt.add_uploads(sent)
+            return attempt.unmask()
         except RequestError as error:  # too few are left, or a share was changed: with other keys it may go well
-            return Arrived(works, None, f"{error} ")
+            return Arrived(attempt.works, None, f"{error} ")
 
-    def _turns(self, number: int, asked: list[str], sent: Tree, session: str, works: dict[str, Work]) -> Arrived:
-        link, sizes = self.link, self.reduction.sizes
-        server = self.reduction.masking_server(self.upload, session.encode())
-        clients = link.numbers
 
-        def advert(site: str, message: Message) -> bytes:
-            return one_array(message, "advert", (sizes.advert,), f"Site {site!r}").tobytes()
+class _Attempt:
+    """One attempt at one round, with keys of its own: the four turns, one method each."""
 
-        opened = {site: Question({"session": session}) for site in asked}
-        shown = {clients[site]: block for site, block in link.ask("keys", number, opened, advert).items()}
-        server.collect_keys(shown)
-        there = [site for site in asked if clients[site] in shown]
+    def __init__(self, uploads: MaskedUploads, number: int):
+        self.link, self.reduction, self.unsound = uploads.link, uploads.reduction, uploads.unsound
+        self.number, self.clients = number, uploads.link.numbers
+        self.session = digest(self.link.run, self.link.method, number, self.link.sequence)
+        self.server = self.reduction.masking_server(uploads.upload, self.session.encode())
+        self.keys: Blocks = {}
+        self.routed: dict[int, Blocks] = {}  # receiver -> sender -> sealed shares
+        self.works: dict[str, Work] = {}  # of the sites whose numbers came
 
-        def sealed(site: str, message: Message) -> Blocks:
-            others = _others(shown, clients[site])
-            return of_rows(others, one_array(message, "sealed", (len(others), sizes.sealed), f"Site {site!r}"))
+    def exchange_keys(self, asked: list[str]) -> None:
+        """Public keys of all that are there."""
+        size = self.reduction.sizes.advert
+        questions = {site: Question({"session": self.session}) for site in asked}
+        self.keys = self._ask("keys", questions, lambda site, message: _bytes_of(message, "advert", size, site))
+        self.server.collect_keys(self.keys)
 
+    def exchange_shares(self) -> None:
+        """To each the keys of the others, from each its sealed shares for them."""
+        size, questions = self.reduction.sizes.sealed, {}
+        for site, own in self.clients.items():
+            if own in self.keys:
+                others = self._others(own)
+                keys = to_rows({other: self.keys[other] for other in others})
+                questions[site] = Question({"numbers": others}, {"adverts": keys})
+        sealed = self._ask(
+            "shares",
+            questions,
+            lambda site, message: _rows_of(message, "sealed", self._others(self.clients[site]), size, site),
+        )
+        self.routed = self.server.route_shares(sealed)
+
+    def add_uploads(self, sent: Tree) -> None:
+        """To each the broadcast and the shares for it, from each its upload under masks."""
         questions = {}
-        for site in there:
-            others = _others(shown, clients[site])
-            keys = to_rows({other: shown[other] for other in others})
-            questions[site] = Question({"numbers": others}, {"adverts": keys})
-        boxes = link.ask("shares", number, questions, sealed)
-        routed = server.route_shares({clients[site]: own for site, own in boxes.items()})
+        for site, own in self.clients.items():
+            if own in self.routed:
+                boxes = self.routed[own]
+                arrays = pack("sent", address(sent, own)) | {"sealed": to_rows(boxes)}
+                questions[site] = Question({"sealed_by": sorted(boxes)}, arrays)
+        for own, numbers in self._ask("round", questions, self._masked).items():
+            self.server.add(own, numbers)
 
-        def masked(site: str, message: Message) -> np.ndarray:
-            work = sound_work(site, message, self.unsound)
-            found = one_array(message, "masked", (server.length,), f"Site {site!r}", "uint64")
-            works[site] = work
-            return found
+    def _masked(self, site: str, message: Message) -> np.ndarray:
+        work = sound_work(site, message, self.unsound)
+        numbers = one_array(message, "masked", (self.server.length,), f"Site {site!r}", "uint64")
+        self.works[site] = work
+        return numbers
 
-        questions = {}
-        for site in boxes:
-            own = routed[clients[site]]
-            arrays = pack("sent", address(sent, clients[site])) | {"sealed": to_rows(own)}
-            questions[site] = Question({"sealed_by": sorted(own)}, arrays)
-        for site, vector in link.ask("round", number, questions, masked).items():
-            server.add(clients[site], vector)
-        came = server.survivors()
+    def unmask(self) -> Arrived:
+        """To each whose numbers came who those are, from each its shares; the sum without masks."""
+        size, sharers = self.reduction.sizes.share, sorted(self.routed)
+        came = self.server.survivors()
+        bits = np.packbits([party in came for party in sorted(self.keys)])
+        questions = {site: Question({}, {"came": bits}) for site in self.works}
+        shares = self._ask("unmask", questions, lambda site, message: _rows_of(message, "shares", sharers, size, site))
+        total = self.server.unmask(shares)
+        return Arrived(self.works, self.reduction.partial_of(total, len(came)))
 
-        def shares(site: str, message: Message) -> Blocks:
-            return of_rows(sharers, one_array(message, "shares", (len(sharers), sizes.share), f"Site {site!r}"))
+    def _ask(
+        self, kind: str, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
+    ) -> dict[int, Found]:
+        """The valid answers, by client."""
+        return {self.clients[site]: one for site, one in self.link.ask(kind, self.number, questions, check).items()}
 
-        sharers = sorted(routed)
-        bits = np.packbits([party in came for party in sorted(shown)])
-        questions = {site: Question({}, {"came": bits}) for site in works}
-        answers = link.ask("unmask", number, questions, shares)
-        total = server.unmask({clients[site]: own for site, own in answers.items()})
-        return Arrived(works, self.reduction.partial_of(total, len(came)))
+    def _others(self, own: int) -> list[int]:
+        return sorted(number for number in self.keys if number != own)
 
 
-def _others(known: Mapping[int, bytes], own: int) -> list[int]:
-    return sorted(number for number in known if number != own)
+def _bytes_of(message: Message, name: str, size: int, site: str) -> bytes:
+    return one_array(message, name, (size,), f"Site {site!r}").tobytes()
+
+
+def _rows_of(message: Message, name: str, numbers: list[int], size: int, site: str) -> Blocks:
+    return of_rows(numbers, one_array(message, name, (len(numbers), size), f"Site {site!r}"))
 
 
 class SiteMasks:
