@@ -13,10 +13,9 @@ import pandas as pd
 
 from idiolect.data.conversions import HOSPITALS
 from idiolect.data.dataset_files import dataset_file
-from idiolect.data.shared_files import HEART_CATEGORIES, HEART_COLUMNS
+from idiolect.data.shared_files import HEART_CATEGORIES, heart_numbers
 from idiolect.data.sources import read_npz
 from idiolect.data.split import TEST, Split, plan
-from idiolect.data.tables import read_csv
 
 CLIENT, TARGET, PART, GROUP = "client", "target", "part", "group"
 REGRESSION, CLASSIFICATION = "regression", "classification"
@@ -70,8 +69,7 @@ def heart_disease() -> Frame:
     """920 patients of 4 hospitals, many values missing: is there disease?"""
     parts = []
     for hospital in HOSPITALS:
-        part = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS).to_pandas()
-        parts.append(part.astype(float).assign(**{CLIENT: hospital}))
+        parts.append(heart_numbers(hospital).to_pandas().assign(**{CLIENT: hospital}))
     frame = pd.concat(parts, ignore_index=True)
     for name in HEART_CATEGORIES:
         frame[name] = [None if np.isnan(code) else f"{name} {int(code)}" for code in frame[name]]

@@ -7,6 +7,7 @@ messages, the files and the engine, not how many processes fit on two cores; `id
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import resource
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 from benchmarks import deploy_frameworks
 from benchmarks.deploy_problem import Problem
 from benchmarks.measure import Result, Target
+from idiolect.engines.deploy.link import MASKING, Traffic
 from idiolect.engines.deploy.saved import Saved
 from idiolect.engines.deploy.tls import TlsServer, serve_site
 from idiolect.engines.deploy.transport import Loopback, Transport
@@ -27,14 +29,16 @@ SECONDS_TO_CONNECT = 60.0
 
 
 def run(quick: bool) -> Result:
-    """Loopback, TLS and, where they are installed, FLARE and Flower with 4 sites; TLS with 64."""
-    rounds, many, long = (3, 8, 2) if quick else (50, 64, 20)
+    """Loopback, TLS and, where they are installed, FLARE and Flower with 4 sites; TLS with 64; both under masks."""
+    rounds, many, several, long = (3, 8, 4, 2) if quick else (50, 64, 16, 20)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = {
             "loopback, 4 sites": _in_process(folder / "loopback", 4, rounds),
             "tls, 4 sites": _over_tls(folder / "few", 4, rounds),
             f"tls, {many} sites": _over_tls(folder / "many", many, long),
+            "tls, masks, 4 sites": _over_tls(folder / "masked", 4, rounds, masked=True),
+            f"tls, masks, {several} sites": _over_tls(folder / "several", several, long, masked=True),
         }
         # their processes need half a minute to start, and a round of Flower several seconds
         for framework, most in {"flare": rounds, "flower": 6}.items():
@@ -55,8 +59,8 @@ def _in_process(folder: Path, sites: int, rounds: int) -> dict[str, Any]:
     return _trained(problem, Loopback({name: problem.site(name, folder) for name in problem.numbers}), folder)
 
 
-def _over_tls(folder: Path, sites: int, rounds: int) -> dict[str, Any]:
-    problem, authority = Problem(rounds, clients=sites), make_authority("benchmark")
+def _over_tls(folder: Path, sites: int, rounds: int, masked: bool = False) -> dict[str, Any]:
+    problem, authority = Problem(rounds, clients=sites, masked=masked), make_authority("benchmark")
     papers = make_papers(folder / "papers" / "server", authority, "server", server=True)
     server = TlsServer(("127.0.0.1", 0), papers, list(problem.numbers))
     threads = []
@@ -89,7 +93,9 @@ def _trained(problem: Problem, transport: Transport, folder: Path) -> dict[str, 
     coordinator.save = save
     standing = coordinator.train(coordinator.start())
     rounds = problem.training.rounds
-    traffic, ledger = coordinator.link.traffic["round"], standing.account.ledger
+    every, ledger = coordinator.link.traffic, standing.account.ledger
+    kinds = [every[kind] for kind in ("round", *MASKING) if kind in every]
+    traffic = Traffic(*(sum(counts) for counts in zip(*map(dataclasses.astuple, kinds))))
     between = [later - earlier for earlier, later in itertools.pairwise(times[1 : rounds + 1])]
     return {
         "rounds": standing.round,

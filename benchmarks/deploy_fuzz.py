@@ -143,7 +143,7 @@ def _at_coordinator(
 ) -> str:
     checks: dict[str, Callable[[str, Message], object]] = {
         "begin": coordinator._begun,
-        "round": coordinator._upload,
+        "round": coordinator.uploads._upload,  # type: ignore[attr-defined]
         "record": coordinator._scored,
         "finish": coordinator._ended,
     }

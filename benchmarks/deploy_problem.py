@@ -20,6 +20,7 @@ from idiolect.engines.deploy.wire import Facts
 from idiolect.engines.deploy.worker import Post, shapes_of
 from idiolect.engines.door import Training
 from idiolect.objectives import GlobalModel
+from idiolect.protection import Protection, SecureAggregation, protect
 
 RUN = "0" * 32
 METHOD = "benchmark"
@@ -45,12 +46,15 @@ class OwnDesk:
 class Problem:
     """An algorithm, the rows of its clients as sites, and what a coordinator needs."""
 
-    def __init__(self, rounds: int, rows: int = 8, clients: int = 20, scaffold: bool = False):
+    def __init__(self, rounds: int, rows: int = 8, clients: int = 20, scaffold: bool = False, masked: bool = False):
         self.algorithm: Algorithm
         self.algorithm, self.federation = small_logistic(clients, rows)
         if scaffold:
             loss = self.algorithm.objective.client_loss  # type: ignore[attr-defined]
             self.algorithm = Scaffold(GlobalModel(loss), local_steps=2, batch_size=2, step_size=0.1)
+        if masked:
+            rules = SecureAggregation(threshold=clients // 2 + 1, cohort=clients)
+            self.algorithm = protect(self.algorithm, Protection(secure_aggregation=rules))
         self.training = Training(rounds=rounds, record_every=rounds, executor="batched", precision="float32")
         train = self.federation.train
         self.numbers = {f"site-{client}": client for client in range(train.clients)}

@@ -18,21 +18,21 @@ PRELOAD = [
     *("jax", "typer", "idiolect.cli", "idiolect.cli.training", "idiolect.experiments.execute"),
     *("idiolect.experiments.candidates", "idiolect.report", "idiolect.report.page", "benchmarks.faults_processes"),
 ]
-LIMIT = 120  # seconds that any one may take
+LIMIT = 120  # seconds that any one may take, unless it is said
 
 
-def start(arguments: list[str], said: Path) -> BaseProcess:
-    """Begin `idiolect ARGUMENTS`; standard error goes into the file `said`."""
+def start(arguments: list[str], said: Path, patience: float | None = None) -> BaseProcess:
+    """Begin `idiolect ARGUMENTS`; standard error goes into the file `said`. Hosts wait for others so many seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    process = context.Process(target=_main, args=(arguments, str(said)))
+    process = context.Process(target=_main, args=(arguments, str(said), patience))
     process.start()
     return process
 
 
-def end(process: BaseProcess, said: Path) -> tuple[int, str]:
+def end(process: BaseProcess, said: Path, limit: float = LIMIT) -> tuple[int, str]:
     """(exit code, standard error) of a process that is to end by itself."""
-    process.join(LIMIT)
+    process.join(limit)
     if process.is_alive():
         process.kill()
         process.join()
@@ -41,8 +41,11 @@ def end(process: BaseProcess, said: Path) -> tuple[int, str]:
     return process.exitcode or 0, text
 
 
-def _main(arguments: list[str], said: str) -> None:
+def _main(arguments: list[str], said: str, patience: float | None) -> None:
     from idiolect.cli import main
+    from idiolect.experiments import hosts
+
+    hosts.PATIENCE = hosts.PATIENCE if patience is None else patience
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

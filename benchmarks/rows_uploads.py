@@ -18,11 +18,11 @@ import numpy as np
 
 from benchmarks.rows_sliced import fraction_recovered
 from idiolect.algorithms import ALGORITHMS
-from idiolect.collaborate.neighbourhoods import uniform
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import Rows
+from idiolect.core.mixing import from_dense
 from idiolect.core.settings import know_population
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
@@ -137,7 +137,7 @@ def build(name: str, classes: bool = False) -> Algorithm:
     given = {field: DECIDED.get(field, 0.1) for field in unset(algorithm) if field != "neighbours"}
     names = {field.name for field in dataclasses.fields(algorithm)}
     if "neighbours" in names:
-        given["neighbours"] = uniform(CLIENTS)
+        given["neighbours"] = from_dense(np.full((CLIENTS, CLIENTS), 1 / CLIENTS))
     return dataclasses.replace(algorithm, **given)
 
 

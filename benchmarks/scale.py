@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""100,000 clients, 10 per round, rows memory-mapped and states on disk: memory, its growth, and cohorts.
+"""100,000 and 1,000,000 clients, rows memory-mapped and states on disk: memory, its growth, cohorts, hidden disk work.
 
-Each training is its own process, so that its peak of resident memory is its own.
+Each training is its own process, so that its memory is its own. `parts` hands on what is measured after each training.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,55 +23,67 @@ from idiolect.engines.cohorts import Participation
 
 ROOT = Path(__file__).parents[1]
 ROWS = {"train": 20, "validation": 2, "test": 2}  # per client
-FEATURES, CLASSES, COHORT = 60, 10, 10
+FEATURES, CLASSES = 60, 10
 METHODS = ("fedavg", "personalized_local_sgd")  # without and with state on the clients
-MEMORY_TURNS = 5
 PIECE = 5000  # clients written at a time
 MEGABYTE = 2**20
 
 
-def run(quick: bool) -> Result:
-    """Peak memory of both methods after few and many rounds; cost of a cohort of 10."""
-    clients, lengths = (600, (2, 4)) if quick else (100_000, (200, 1000, 5000))
-    numbers: dict[str, Any] = {"cohort, ms per round": _cohort_milliseconds(1 if quick else TURNS)}
-    targets = [
-        Target(f"choosing 10 of {population} clients", spent, 1.0, "ms")
-        for population, spent in numbers["cohort, ms per round"].items()
+class Size(NamedTuple):
+    """How many there are, and how long they train."""
+
+    clients: int
+    cohort: int
+    marks: tuple[int, ...]  # rounds after which memory is compared; the last one ends the training
+    turns: int  # trainings: allocators make one process differ from the next by tens of MB
+
+
+SIZES = (Size(100_000, 10, (200, 1000, 5000), 3), Size(1_000_000, 100, (200, 1000), 1))
+QUICK = (Size(600, 100, (100, 200), 1),)
+
+
+def parts(quick: bool) -> Iterator[Result]:
+    """Memory of both methods after few and many rounds; cost of a cohort; what a round waits for the disk."""
+    numbers: dict[str, Any] = {}
+    targets = []
+    for size in QUICK if quick else SIZES:
+        spent = _cohort_milliseconds(size, 1 if quick else TURNS)
+        own = numbers[f"{size.clients:,} clients"] = {"cohort, ms per round": spent}
+        targets.append(Target(f"choosing {size.cohort} of {size.clients:,} clients", spent, 1.0, "ms"))
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for split, rows in ROWS.items():
+                _write_rows(folder / split, size.clients, rows)
+            own["rows on disk, MB"] = sum(path.stat().st_size for path in folder.rglob("*.npy")) / MEGABYTE
+            for method in METHODS[1:] if quick else METHODS:
+                children = [_train(folder, method, size) for _ in range(size.turns)]
+                own[method] = _medians(children)
+                targets += _targets(f"{method}, {size.clients:,} clients", size, children)
+                yield Result(numbers, tuple(targets))
+
+
+def _targets(what: str, size: Size, children: list[dict[str, float]]) -> list[Target]:
+    peak = max(child["peak MB above start"] for child in children)
+    found = [Target(f"{what}: peak memory above the interpreter's start", peak, 1024.0, "MB")]
+    few, many = size.marks[-2:]
+    growth = [
+        child[f"anonymous MB after {many} rounds"] - child[f"anonymous MB after {few} rounds"] for child in children
     ]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for split, rows in ROWS.items():
-            _write_rows(folder / split, clients, rows)
-        numbers["rows on disk, MB"] = sum(path.stat().st_size for path in folder.rglob("*.npy")) / MEGABYTE
-        for method in METHODS[1:] if quick else METHODS:
-            # allocators make one process differ from the next by tens of MB: both lengths in turns, and medians
-            found = {rounds: [] for rounds in lengths}
-            for _ in range(1 if quick else MEMORY_TURNS):
-                for rounds in lengths:
-                    found[rounds].append(_train(folder, method, rounds))
-            peaks = {rounds: [child["peak MB above start"] for child in found[rounds]] for rounds in lengths}
-            numbers[method] = {f"{rounds} rounds": _medians(children) for rounds, children in found.items()}
-            highest = max(map(max, peaks.values()))
-            targets.append(Target(f"{method}: peak memory above the interpreter's start", highest, 1024.0, "MB"))
-            for few, many in itertools.pairwise(lengths):
-                # a peak is a maximum over blocks, so it creeps up at first; growth that lasts shows in the later pair
-                growth = [long - short for short, long in zip(peaks[few], peaks[many])]
-                numbers[method] |= {f"growth from {few} to {many}, MB, each turn": [round(step, 1) for step in growth]}
-                middle = statistics.median(growth)
-                targets.append(Target(f"{method}: growth from {few} to {many} rounds", middle, 20.0, "MB"))
-    return Result(numbers, tuple(targets))
+    found.append(Target(f"{what}: growth from {few} to {many} rounds", statistics.median(growth), 20.0, "MB"))
+    ways = [f"ms per round waiting for the disk, {way}" for way in ("reading ahead", "not reading ahead")]
+    ahead, alone = (statistics.median(child[way] for child in children) for way in ways)
+    return [*found, Target(f"{what}: disk work hidden", 1 - ahead / alone, 0.9, "", at_least=True)]
 
 
-def _cohort_milliseconds(turns: int) -> dict[str, float]:
+def _cohort_milliseconds(size: Size, turns: int) -> float:
     rounds = range(1000)
 
-    def clock(population: int) -> float:
+    def clock() -> float:
         began = time.perf_counter()
-        Participation(population, COHORT).draw(0, rounds)
+        Participation(size.clients, size.cohort).draw(0, rounds)
         return (time.perf_counter() - began) / len(rounds) * 1000
 
-    populations = (100_000, 1_000_000)
-    return medians(in_turns({f"{size:,}": lambda size=size: clock(size) for size in populations}, turns))
+    return medians(in_turns({"cohort": clock}, turns))["cohort"]
 
 
 def _write_rows(folder: Path, clients: int, rows: int) -> None:
@@ -88,10 +100,12 @@ def _write_rows(folder: Path, clients: int, rows: int) -> None:
     np.save(folder / "offsets.npy", np.arange(clients + 1, dtype=np.int64) * rows)
 
 
-def _train(folder: Path, method: str, rounds: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.scale_child", str(folder), method, str(rounds)]
+def _train(folder: Path, method: str, size: Size) -> dict[str, float]:
+    numbers = map(str, (size.cohort, *size.marks))
+    command = [sys.executable, "-m", "benchmarks.scale_child", str(folder), method, *numbers]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    return json.loads(done.stdout)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def _medians(children: list[dict[str, float]]) -> dict[str, float]:

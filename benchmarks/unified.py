@@ -114,10 +114,10 @@ def prepare(table: str, heterogeneity: float, rows: int) -> Setting:
     else:
         objective, arrays = MX2(loss, penalty=penalty, clients=clients), unified_numpy.Mixture(*data_of, penalty)
     blocks = table_constants(objective, own)
-    reduced = _values(solver_parameters.asvrcd_pfl(blocks, rows))
+    reduced = _values(solver_parameters.asvrcd_pfl(solver_parameters.Drawn(blocks, rows)))
     methods: dict[str, Algorithm] = {
         "LSGD-PFL": LSGDPFL(objective, local_steps=5, batch_size=1, step_size=0.01),
-        "ASCD-PFL": ASCDPFL(objective, **_values(solver_parameters.ascd_pfl(blocks, rows))),
+        "ASCD-PFL": ASCDPFL(objective, **_values(solver_parameters.ascd_pfl(solver_parameters.Drawn(blocks, rows)))),
         "ASVRCD-PFL": ASVRCDPFL(objective, **reduced),
     }
     if table == "table 4":

@@ -145,10 +145,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "checkpoint_every": "rounds between checkpoints, rounded up to the end of a compiled block",
     },
     "privacy": {
+        "level": "what is hidden: a whole client with all that it sends, or each row of a client",
         "epsilon": "budget of all rounds of a method; it chooses the noise. Unset, with noise_multiplier: none",
         "noise_multiplier": "instead of a budget, the noise itself: its standard deviation in clips",
-        "delta": "the chance that epsilon does not hold. Unset: 0.1 over the number of clients",
-        "clip": "largest norm of a client's change; with adaptive clipping, that of the first round",
+        "delta": "the chance that epsilon does not hold. Unset: 0.1 over the number of clients; of rows 1e-5",
+        "clip": "largest norm of a client's change, of the first round where it adapts; or of a row's gradient",
         "clipping": "`adaptive`: the clip follows a quantile of the norms, found under the same budget",
         "quantile": "`adaptive`: the fraction of clients whose change is not clipped",
         "noise": "`server`: added to the mean; `clients`: each adds a part, which hides a client from the server only "
@@ -159,10 +160,14 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "compression": {
         "kind": "`quantise`: each number in a few bits, rounded at random; `top_k`: the largest entries of each array; "
-        "`random_k`: entries at drawn places. Unset: nothing is compressed",
+        "`random_k`: entries at drawn places; `low_rank`: factors of matrices; `whole`: as it is, for `only`. Unset: "
+        "nothing is compressed",
         "bits": "`quantise`: bits per number",
         "one_in": "`top_k`, `random_k`: of so many entries one is sent",
-        "error_feedback": "`top_k`, `random_k`: whether clients add next time what was not sent",
+        "rank": "`low_rank`: of what is sent of a matrix",
+        "error_feedback": "`top_k`, `random_k`, `low_rank`: whether clients add next time what was not sent",
+        "only": "layers of which anything is sent, by name or pattern; the others stay at the server's value. Empty: "
+        "all",
     },
     "robustness": {
         "rule": "in place of the mean of uploads. Unset: the mean",

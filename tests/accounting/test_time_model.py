@@ -45,12 +45,6 @@ def test_blocks_of_rounds_add_up():
 def test_an_empty_cohort_takes_no_time():
     assert MODEL.history_seconds([Ledger(rounds=1)], [0], [5]).tolist() == [0]
     assert MODEL.history_seconds([], 4, 0).shape == (0,)
-    assert MODEL.delivery_seconds(0, 0) == 0
-
-
-def test_delivery():
-    # 10 clients, 1000 bytes each: 0.5 + 8 * 1000 / 8000
-    assert MODEL.delivery_seconds(10_000, 10) == 1.5
 
 
 def test_free_links():

@@ -21,7 +21,7 @@ def test_compare_gives_the_numbers_of_the_command(small, answer, monkeypatch, ca
     monkeypatch.setattr(sys, "argv", ["idiolect", *words.split()])
     monkeypatch.setenv("IDIOLECT_CACHE", "off")
     assert exit_code_of(app) == 0
-    printed, own = json.loads(capsys.readouterr().out), json.loads(answer._table.to_json())
+    printed, own = json.loads(capsys.readouterr().out), answer._table.as_dict()
     assert own == {key: printed[key] for key in own}
     assert (answer.folder / "spec.toml").read_text() == (tmp_path / "run" / "spec.toml").read_text()
     same = il.load(tmp_path / "run")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DEVICE = ("gpu", "networks-gpu")  # skipped without one
+DEVICE = ("gpu", "networks-gpu", "rounds-gpu")  # skipped without one
 NAMES = (
     "overhead",
     "unified",
@@ -21,12 +21,14 @@ NAMES = (
     "recording",
     "start",
     "scale",
+    "growth",
     "memory",
     "neighbours",
     "answers",
     "coverage",
     "advice-coverage",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
@@ -34,6 +36,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
     *DEVICE,
 )

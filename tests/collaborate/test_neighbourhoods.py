@@ -17,15 +17,7 @@ B = 0.5 * (PLACES[:, None] - PLACES[None]) ** 2
 def test_weights_use_at_most_in_both_places():
     b = np.array([[0.0, 0.05, 0.2], [0.05, 0.0, 0.1], [0.2, 0.1, 0.0]])
     np.testing.assert_allclose(n.neighbourhood_weights(b, 0.1), [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
-    np.testing.assert_array_equal(n.counts(b, 0.2), [2, 3, 2])
-    np.testing.assert_array_equal(n.counts(b, 1e-9), [1, 1, 1])  # an isolated agent listens to itself
-
-
-def test_special_cases():
-    np.testing.assert_array_equal(mixing.dense(n.identity(4)), np.eye(4))
-    assert not n.identity(4).is_dense
-    np.testing.assert_array_equal(mixing.dense(n.uniform(4)), np.full((4, 4), 0.25))
-    np.testing.assert_allclose(mixing.dense(n.mixture(0.3, 4)), 0.3 * np.eye(4) + 0.7 / 4)
+    np.testing.assert_array_equal(n.neighbourhood_weights(b, 1e-9), np.eye(3))  # an isolated agent listens to itself
 
 
 def test_pairs_give_the_same_without_a_matrix():
@@ -34,9 +26,6 @@ def test_pairs_give_the_same_without_a_matrix():
     found = n.neighbourhoods_from_pairs(15, first, second, B[first, second], 0.01)
     np.testing.assert_allclose(mixing.dense(found), expected, rtol=0, atol=1e-15)
     np.testing.assert_allclose(mixing.dense(n.neighbourhoods(B, 0.01)), expected, rtol=0, atol=1e-15)
-    listed = n.discrepancies_from_pairs(15, first, second, B[first, second])
-    whole = mixing.dense(mixing.Neighbours(listed.indices, np.nan_to_num(listed.values)))
-    np.testing.assert_allclose(whole, B, rtol=0, atol=1e-15)
 
 
 def test_many_agents_need_no_matrix():
@@ -45,7 +34,9 @@ def test_many_agents_need_no_matrix():
     found = n.neighbourhoods_from_pairs(agents, first, first + 1, np.full(agents - 1, 0.1), 0.2)
     assert found.indices.shape == (3, agents)
     assert "2 to 3 of 20000 clients" in n.describe(found)
-    assert n.describe(n.uniform(4)) == "every client listens to all 4 clients, itself included"
+    assert (
+        n.describe(mixing.from_dense(np.full((4, 4), 0.25))) == "every client listens to all 4 clients, itself included"
+    )
 
 
 def test_the_sentence_counts_loners():
@@ -82,17 +73,15 @@ def test_asymmetry_can_be_kept_or_resolved():
     assert n.check_discrepancy(b, "larger")[5, 2] == 7
     far = changed(2, 5, np.inf)
     far[5, 2] = np.inf
-    assert n.counts(far, 10.0)[2] == 14  # infinity is far apart, not wrong
+    assert (n.neighbourhood_weights(far, 10.0)[2] > 0).sum() == 14  # infinity is far apart, not wrong
 
 
 def test_other_wrong_requests():
     for accuracy in (0.0, -1.0, float("nan")):
         with pytest.raises(RequestError, match="above 0"):
             n.neighbourhood_weights(B, accuracy)
-    with pytest.raises(RequestError, match="between 0 and 1, got"):
-        n.mixture(1.2, 3)
     with pytest.raises(RequestError, match="at least one client"):
-        n.identity(0)
+        n.neighbourhoods_from_pairs(0, [], [], [], 0.1)
     with pytest.raises(RequestError, match="at least 0, got -1"):
         n.neighbourhoods_from_pairs(3, [0], [1], [-1.0], 0.1)
     with pytest.raises(RequestError, match="asymmetric must be one of"):

@@ -7,7 +7,8 @@ import pytest
 
 from idiolect.data.catalogue import DATASETS
 from idiolect.data.dataset_files import BUNDLED, VARIABLE, datasets_folder, find_file, whereabouts
-from idiolect.data.packing import digest, file_digest, unpack
+from idiolect.data.packing import digest, unpack
+from idiolect.record.sealed import digest_of
 
 FILES = sorted(path for path in BUNDLED.rglob("*") if path.is_file())
 SETS = ("heart_disease", "mushrooms", "a6a", "shakespeare")
@@ -23,7 +24,7 @@ def nothing_set(monkeypatch, tmp_path):
 def test_every_bundled_file_has_the_checksum_that_is_written_down():
     lines = (BUNDLED / "SHA256SUMS").read_text().splitlines()
     sums = dict(reversed(line.split("  ")) for line in lines)
-    found = {path.relative_to(BUNDLED).as_posix(): file_digest(path) for path in FILES}
+    found = {path.relative_to(BUNDLED).as_posix(): digest_of(path) for path in FILES}
     assert found == sums | {name: found[name] for name in ("SHA256SUMS", "CREDITS.md")}
     assert sum(path.stat().st_size for path in FILES) < 2_000_000
 

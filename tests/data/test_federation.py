@@ -199,7 +199,6 @@ def test_tokens_stay_whole_numbers():
     tokens = np.arange(24).reshape(12, 2)
     federation = Federation.from_arrays(tokens, np.tile([0, 1], 6), [0] * 6 + [1] * 6, tokens=True)
     assert federation.train.inputs.dtype == np.int32
-    assert federation.as_dtype(np.float64).train.inputs.dtype == np.int32
 
 
 def test_balance_skew_and_description():
@@ -227,11 +226,6 @@ def test_balance_skew_and_description():
     assert "variance" in " ".join(between.describe())
     with pytest.raises(RequestError, match="classification"):
         between.class_balance()
-
-
-def test_as_dtype_reaches_held_out_clients():
-    federation = numbered([10] * 4, held_out=1).as_dtype(np.float64)
-    assert federation.train.inputs.dtype == federation.held_out.test.targets.dtype == np.float64
 
 
 GOOD = {"inputs": np.zeros((6, 2)), "targets": np.tile([0, 1], 3), "clients": [0, 0, 0, 1, 1, 1]}

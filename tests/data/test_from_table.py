@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idiolect.core.checks import RequestError
+from idiolect.data.columns import columns_of
 from idiolect.data.federation import Federation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import Split
+from idiolect.data.tables import read_table
 
 ROWS = 60
 
@@ -34,6 +36,10 @@ def patients(**changes):
         "outcome": draws.integers(0, 2, ROWS),
     }
     return columns | changes
+
+
+def targets_of(recipe, table):
+    return recipe.encode_targets(columns_of(read_table(table, recipe.kinds)))
 
 
 def load(table=None, **options):
@@ -135,7 +141,7 @@ def test_new_rows_are_read_with_the_kept_recipe():
     with pytest.raises(RequestError, match="must hold numbers"):
         again.apply({"age": ["old"], "bmi": [22.0], "ward": ["a"]})
     with pytest.raises(RequestError, match="'2' is not one of 0, 1"):
-        again.apply_targets({"outcome": [2]})
+        targets_of(again, {"outcome": [2]})
     with pytest.raises(RequestError, match="recipe"):
         Preprocessing.from_json('{"columns": 3}')
 
@@ -145,7 +151,7 @@ def test_applying_to_the_table_gives_the_federation_rows():
     federation = load(table, split=Split(1.0, 0.0, 0.0))
     # clients stand one after another in the table too, so the rows agree one by one
     np.testing.assert_array_equal(federation.preprocessing.apply(table), federation.train.inputs)
-    np.testing.assert_array_equal(federation.preprocessing.apply_targets(table), federation.train.targets)
+    np.testing.assert_array_equal(targets_of(federation.preprocessing, table), federation.train.targets)
 
 
 def test_regression_targets_are_scaled_and_come_back():
@@ -153,7 +159,7 @@ def test_regression_targets_are_scaled_and_come_back():
     assert federation.train.targets.mean() == pytest.approx(0, abs=1e-6)
     fitted = federation.preprocessing
     ages = patients()["age"]
-    np.testing.assert_allclose(fitted.original_units(fitted.apply_targets(patients())), ages, rtol=1e-5)
+    np.testing.assert_allclose(fitted.original_units(targets_of(fitted, patients())), ages, rtol=1e-5)
     plain = Federation.from_table(
         patients(), client="hospital", target="age", task="regression", target_scaling="none", scaling="none"
     )

@@ -20,6 +20,7 @@ from idiolect.engines.deploy.coordinator import _opened, _stepped
 from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.saved import Saved, train_saved
 from idiolect.engines.deploy.site import Allows
+from idiolect.engines.deploy.uploads import _collected
 from idiolect.engines.door import Training
 from idiolect.engines.server import server_init
 
@@ -55,7 +56,8 @@ def replay(bench, cohorts):
             now = Round(bench.admitted, root, np.int32(number), sent)
             done = {client: workers[client].work(number, address(sent, client), people[client]) for client in cohort}
             uploads = jax.tree.map(lambda *leaves: np.stack(leaves), *(one[0] for one in done.values()))
-            server, _ = _stepped(now, server, uploads, np.array(cohort, np.int32))
+            partial = _collected(bench.admitted, uploads, np.array(cohort, np.int32))
+            server, _ = _stepped(now, server, partial)
             after = _opened(bench.admitted, root, np.int32(number + 1), server)
             for client, (_, state, _) in done.items():
                 people[client] = workers[client].settle(number, address(after, client), state)

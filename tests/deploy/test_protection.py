@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 from idiolect.core.checks import RequestError
+from idiolect.engines.deploy.kept import LOG
 from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.transport import Loopback
 from idiolect.experiments.deploy.agreement import check_deployable
@@ -51,7 +52,8 @@ def study(tmp_path):
         (tmp_path / f"{site}.csv").write_text("\n".join(["x,y,outcome", *lines]) + "\n")
         pooled += [f"{line},{site}" for line in lines]
         (tmp_path / site).mkdir()
-        text = f'name = "{site}"\ntable = "../{site}.csv"\nspec = "../spec.toml"\n[allows]\npreparation = ["local"]\n'
+        allows = '[allows]\npreparation = ["local", "given"]\n'
+        text = f'name = "{site}"\ntable = "../{site}.csv"\nspec = "../spec.toml"\n{allows}'
         (tmp_path / site / "site.toml").write_text(text)
     (tmp_path / "all.csv").write_text("\n".join(["x,y,outcome,site", *pooled]) + "\n")
     return tmp_path
@@ -75,13 +77,39 @@ def test_compressed_uploads_and_a_median_equal_the_simulation(study, monkeypatch
     assert here["upload_bytes"] == there["upload_bytes"] > 0
 
 
-def test_noise_of_a_server_is_its_own(study):
+def test_noise_of_sites_is_their_own_and_the_server_sees_its_sum_under_masks(study, monkeypatch):
     pytest.importorskip("dp_accounting")
-    first = deploy(study, SPEC + PRIVATE, "first")
-    for site in SITES:  # a new run of the same spec: sites begin anew
+    pytest.importorskip("cryptography")
+    masks = "[secure_aggregation]\nthreshold = 2\n"
+    plain = deploy(study, SPEC + masks, "masked")
+    monkeypatch.chdir(study)
+    execute(load(study / "spec.toml"), study / "simulated")
+    wanted = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
+    assert all(np.allclose(plain[name], wanted[name], atol=1e-6) for name in wanted)
+    forget(study)
+    noisy = PRIVATE.replace("1.0", '1.0\nnoise = "clients"')
+    found = deploy(study, SPEC + masks + noisy, "private")
+    execute(load(study / "spec.toml"), study / "seeded")
+    seeded = safetensors.numpy.load_file(study / "seeded/models/ditto-seed0/shared.safetensors")
+    assert any(not np.allclose(found[name], seeded[name], atol=1e-3) for name in found)  # one spec, one seed
+    (method,) = json.loads((study / "private" / "privacy.json").read_text())["methods"]
+    assert "each site's private source, of which the server sees the sum" in method["protection"]
+    sent = [json.loads(line) for line in (study / "a" / "kept" / LOG).read_text().splitlines()]
+    assert {name for line in sent for name in line["arrays"]} == {"advert", "sealed", "masked", "shares"}
+
+
+def forget(study):
+    """Sites begin anew with a new run of the same spec."""
+    for site in SITES:
         for path in sorted((study / site).rglob("*"), reverse=True):
             if path.name != "site.toml":
                 path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_noise_of_a_server_is_its_own(study):
+    pytest.importorskip("dp_accounting")
+    first = deploy(study, SPEC + PRIVATE, "first")
+    forget(study)
     second = deploy(study, SPEC + PRIVATE, "second")
     assert any(not np.allclose(first[name], second[name], atol=1e-3) for name in first)  # one spec, one seed
     rows = pq.read_table(study / "first" / "history.parquet").to_pylist()
@@ -91,12 +119,33 @@ def test_noise_of_a_server_is_its_own(study):
     assert "simulated" not in method["protection"]
 
 
+def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, monkeypatch):
+    pytest.importorskip("dp_accounting")
+    (study / "spec.toml").write_text(SPEC.replace('"local"', '"federated"'))
+    monkeypatch.chdir(study)
+    execute(load(study / "spec.toml"), study / "first")
+    recipe = f'"given"\nrecipe = "{study}/first/models/preprocessing.json"'
+    rows = 'batch_size = 4\n[privacy]\nlevel = "rows"\nnoise_multiplier = 2.0\n'
+    shared = deploy(study, SPEC.replace('"local"', recipe) + rows, "sites")
+    execute(load(study / "spec.toml"), study / "simulated")
+    seeded = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
+    assert any(not np.allclose(shared[name], seeded[name], atol=1e-3) for name in shared)  # one spec, one seed
+    one, other = (
+        json.loads((study / name / "privacy.json").read_text())["methods"][0] for name in ("sites", "simulated")
+    )
+    assert "each site's private source" in one["protection"]
+    assert one["epsilons"] == other["epsilons"] != []
+    said = [json.loads(line) for line in (study / "a" / "kept" / LOG).read_text().splitlines()]
+    before = {line["kind"]: line["content"] for line in said}
+    assert (before["sums"]["features"], before["sums"]["class_counts"]) == ({}, {})
+    assert before["constants"] == {"constants": None}
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ('attack.kind = "noise"', "for simulations"),
-        ("secure_aggregation.threshold = 2", "no site puts masks on"),
-        ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "secure aggregation"),
+        ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "under .secure_aggregation."),
         ("training.cohort = 2", "the seed, which all sites know"),
     ],
 )

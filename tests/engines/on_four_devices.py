@@ -11,7 +11,7 @@ import pytest
 
 from idiolect.core import DivergedError, PerClient, RequestError, mixing, tree
 from idiolect.core.algorithm import fit_of
-from idiolect.engines import auto, door
+from idiolect.engines import auto, door, programs
 from idiolect.engines.advance import move
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
@@ -157,8 +157,9 @@ def test_a_client_that_diverges_is_named(workbench, ragged):
 @pytest.mark.parametrize(("faster", "chosen"), [(True, DEVICES), (False, 1)])
 def test_auto_takes_all_devices_where_that_is_faster(faster, chosen, workbench, ragged, monkeypatch):
     seconds = {None: 0.2, DEVICES: 0.1 if faster else 0.3}
-    measure = lambda plan, state, training: seconds[None if plan.shards is None else plan.shards.devices]  # noqa: E731
+    measure = lambda plan, state: seconds[None if plan.shards is None else plan.shards.devices]  # noqa: E731
     monkeypatch.setattr(auto, "_measure", measure)
+    monkeypatch.setattr(programs, "guess_seconds", lambda plan, counted: 0.0)
     training = dataclasses.replace(on("auto", FULL), rounds=10_000, executor="auto")
     session = open_session([workbench.build("fedavg")], ragged, training, [0], ("log_loss",))
     assert session.training.devices == chosen

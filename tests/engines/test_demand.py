@@ -23,14 +23,14 @@ def test_steps_must_be_countable(bench, ragged):
 
 
 def test_rows_that_are_drawn_at_once_must_fit(bench, ragged, monkeypatch):
-    monkeypatch.setattr(demand, "_free", lambda: 10**9)
+    monkeypatch.setattr(demand, "free_on_device", lambda: 10**9)
     many = dataclasses.replace(bench.stateful, epochs=2**24, batch_size=2)
     with pytest.raises(RequestError, match="epochs = 16777216 with batch_size = 2 needs about"):
         check_demand(many, ragged.train, Training())
 
 
 def test_a_model_must_fit(bench, ragged, monkeypatch):
-    monkeypatch.setattr(demand, "_free", lambda: 10**9)
+    monkeypatch.setattr(demand, "free_on_device", lambda: 10**9)
     wide = GlobalModel(ClientLoss(model=MLP(3, 3, (10**9,)), criterion="cross_entropy", l2=0.1))
     with pytest.raises(RequestError, match="use smaller or fewer layers"):
         check_demand(dataclasses.replace(bench.stateful, objective=wide), ragged.train, Training())

@@ -11,7 +11,7 @@ import pytest
 
 from idiolect.core import RequestError, tree
 from idiolect.core.settings import settings
-from idiolect.engines import auto
+from idiolect.engines import auto, programs
 from idiolect.engines.advance import move
 from idiolect.engines.block import TRACES
 from idiolect.engines.debug import StageError, debug
@@ -79,7 +79,8 @@ def test_chunks_by_size_waste_fewer_steps(bench, ragged):
 
 def test_auto_takes_the_executor_that_was_fastest(bench, ragged, monkeypatch):
     seconds = {"batched": 0.4, "chunked": 0.3, "looped": 0.1, "looped_steps": 0.2}
-    monkeypatch.setattr(auto, "_measure", lambda plan, state, training: seconds[training.executor])
+    monkeypatch.setattr(auto, "_measure", lambda plan, state: seconds[plan.training.executor])
+    monkeypatch.setattr(programs, "guess_seconds", lambda plan, counted: 0.0)
     asked = dataclasses.replace(bench.partial, executor="auto", block=0, record_every=30, rounds=10_000)
     session = open_session([bench.stateful], ragged, asked, [0], ("log_loss",))
     assert session.training.executor == "looped"

@@ -10,7 +10,9 @@ import pytest
 
 from idiolect.engines.simulate import Options, Training, open_session
 
-EVERY, EARLY, LATE = 2, 20, 60  # rounds: of a block, and of the looks; recording would rightly add a row of history
+# rounds: of a block, of the looks, of all; recording would rightly add a row of history, and a block before it is read
+# the record of the last round is under way
+EVERY, EARLY, LATE, LAST = 2, 20, 56, 60
 
 
 @pytest.fixture
@@ -19,14 +21,14 @@ def looks(bench, ragged, tmp_path):
 
     def train(executor, on_disk=False, leak=None):
         chunk = 3 if executor == "chunked" else 0
-        request = Training(rounds=LATE, record_every=LATE, block=EVERY, cohort=3, executor=executor, chunk=chunk)
+        request = Training(rounds=LAST, record_every=LAST, block=EVERY, cohort=3, executor=executor, chunk=chunk)
         folder = tmp_path / "states" if on_disk else None
         seen = {}
 
         def look(done, of):
             if leak is not None:
                 leak.append([session.state.server.shared["weights"] + done])
-            if done in (EARLY, LATE - EVERY):
+            if done in (EARLY, LATE):
                 gc.collect()
                 alive = jax.live_arrays()
                 seen[done] = (len(alive), sum(array.nbytes for array in alive), len(gc.get_objects()))
@@ -35,7 +37,7 @@ def looks(bench, ragged, tmp_path):
         session = open_session([bench.stateful], ragged, request, [0], ("log_loss",), options)
         session.train()
         assert all(session.recorders[0].client_bytes)  # every client has taken part
-        return seen[EARLY], seen[LATE - EVERY]
+        return seen[EARLY], seen[LATE]
 
     return train
 
@@ -44,13 +46,13 @@ def looks(bench, ragged, tmp_path):
 def test_nothing_is_kept_per_round(looks, executor, on_disk):
     early, late = looks(executor, on_disk)
     assert late[:2] == early[:2]
-    assert late[2] < early[2] + (LATE - EVERY - EARLY) // EVERY  # less than one object per block
+    assert late[2] < early[2] + (LATE - EARLY) // EVERY  # less than one object per block
 
 
 def test_the_looks_see_what_is_kept(looks):
     kept = []
     early, late = looks("batched", leak=kept)
-    blocks = (LATE - EVERY - EARLY) // EVERY
+    blocks = (LATE - EARLY) // EVERY
     assert late[0] == early[0] + blocks
     assert late[1] == early[1] + blocks * kept[0][0].nbytes
     assert late[2] >= early[2] + blocks

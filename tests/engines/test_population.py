@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import time
 
 import jax
 import numpy as np
@@ -12,10 +14,10 @@ import pytest
 from idiolect.core import PerClient, RequestError, keys, tree
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose, StartKeys
-from idiolect.data.store import open_rows, save_rows
-from idiolect.engines import Task, client_round, open_round
+from idiolect.data.store import RecordFile, is_mapped, open_rows, read_clients, save_rows
+from idiolect.engines import Task, client_round, open_round, resuming
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.population import OnDisk
+from idiolect.engines.on_disk import OnDisk
 from idiolect.engines.simulate import Options, open_session, simulate
 from idiolect.metrics.scores import SCORES
 from idiolect.record.errors import DamagedError
@@ -131,6 +133,26 @@ def test_rows_may_stay_on_disk(bench, ragged, workbench, tmp_path):
     assert isinstance(mapped.train.inputs, np.memmap)
     ours, theirs = (simulate(bench.stateful, rows, bench.partial, seed=2) for rows in (mapped, ragged))
     assert workbench.same_bits((ours.server, ours.states), (theirs.server, theirs.states))
+    both = simulate(bench.stateful, mapped, bench.partial, seed=2, options=Options(state_folder=tmp_path / "states"))
+    assert workbench.same_bits((both.server, states_of(both)), (theirs.server, states_of(theirs)))
+
+
+def test_clients_are_read_through_their_files(ragged, tmp_path):
+    rows = dataclasses.replace(ragged.train, weights=np.arange(len(ragged.train.targets), dtype=np.float64))
+    save_rows(tmp_path / "rows", rows)
+    mapped = open_rows(tmp_path / "rows")
+    assert is_mapped(mapped)
+    for clients in ([0, 1, 2], [4, 1, 5], [3], [2, 2], []):
+        found, wanted = read_clients(mapped, np.array(clients, int)), rows.select(np.array(clients, int))
+        for part in ("inputs", "targets", "offsets", "weights"):
+            np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
+    # columns one after another, as some tools write: not what the file is read as
+    np.save(tmp_path / "rows" / "inputs.npy", np.asfortranarray(rows.inputs))
+    assert not is_mapped(open_rows(tmp_path / "rows"))
+    with open(tmp_path / "rows" / "targets.npy", "r+b") as file:
+        file.truncate(200)
+    with pytest.raises(DamagedError, match=r"targets.npy ends before row \d+; write it again"):
+        read_clients(mapped, np.arange(6))
 
 
 def test_new_clients_are_started_trained_once_and_scored(bench, workbench):
@@ -189,3 +211,68 @@ def test_a_new_client_has_no_row_of_what_is_addressed(bench, workbench):
     session = open_session([own], federation, dataclasses.replace(bench.full, rounds=0), [2], ("log_loss",))
     (run,) = session.run()
     assert run.new_clients() == {}
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """Writing takes a while, so that whoever reads too early reads old states; returns who was read behind whom."""
+    write, find, read = RecordFile.write, OnDisk._find, []
+
+    def slowly(file, clients, leaves):
+        time.sleep(0.02)
+        write(file, clients, leaves)
+
+    def found(disk, members, before):
+        read.append((set(members.flat), set(before)))
+        return find(disk, members, before)
+
+    monkeypatch.setattr(RecordFile, "write", slowly)
+    monkeypatch.setattr(OnDisk, "_find", found)
+    return read
+
+
+def test_reading_ahead_changes_no_bit(method, bench, ragged, workbench, slow_disk, tmp_path, monkeypatch):
+    training = dataclasses.replace(bench.partial, block=1)
+    ends = []
+    for ahead in (True, False):
+        monkeypatch.setattr(OnDisk, "ahead", ahead)
+        slow_disk.clear()
+        options = Options(state_folder=tmp_path / str(ahead))
+        ends.append(simulate(method, ragged, training, seed=2, options=options))
+        # all blocks but the first, and each has some clients of the one before
+        assert [bool(now & before) for now, before in slow_disk] == [False, *[ahead] * (training.rounds - 1)]
+    assert workbench.same_bits(ends[0].server, ends[1].server)
+    assert workbench.same_bits(*map(states_of, ends))
+    assert facts(ends[0]) == facts(ends[1])
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError])
+def test_what_stops_a_run_on_disk_leaves_it_whole(stop, bench, ragged, workbench, slow_disk, tmp_path, monkeypatch):
+    training = dataclasses.replace(bench.partial, block=1, record_every=1)
+    whole = simulate(bench.stateful, ragged, training, seed=2, options=Options(state_folder=tmp_path / "whole"))
+    checkpoint, write, written = Checkpoint(tmp_path / "checkpoint", every=2), RecordFile.write, []
+
+    def full(file, clients, leaves):
+        written.append(clients)
+        if len(written) == 5:  # the first one is of all clients
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, clients, leaves)
+
+    def interrupt(reached, rounds):
+        if reached == 3:
+            raise KeyboardInterrupt
+
+    options = Options(checkpoint=checkpoint, state_folder=tmp_path / "states")
+    with monkeypatch.context() as patch:
+        if stop is OSError:
+            patch.setattr(RecordFile, "write", full)
+        stopped = dataclasses.replace(options, progress=interrupt if stop is KeyboardInterrupt else None)
+        with pytest.raises(stop):
+            simulate(bench.stateful, ragged, training, seed=2, options=stopped)
+    begun = open_session([bench.stateful], ragged, training, [2], ("log_loss",), options)
+    resuming.load(begun, checkpoint)
+    assert begun.state.round == (3 if stop is KeyboardInterrupt else 2)
+    resumed = simulate(bench.stateful, ragged, training, seed=2, options=dataclasses.replace(options, resume=True))
+    assert workbench.same_bits(resumed.server, whole.server)
+    assert workbench.same_bits(states_of(resumed), states_of(whole))
+    assert facts(resumed) == facts(whole)

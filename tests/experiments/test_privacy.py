@@ -14,6 +14,7 @@ from idiolect.cli import app
 from idiolect.core.checks import RequestError
 from idiolect.experiments.advise import advise_on
 from idiolect.experiments.candidates import comparison
+from idiolect.experiments.contest import Contest
 from idiolect.experiments.dial import walk
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
@@ -177,7 +178,7 @@ def test_what_a_client_alone_chooses_is_not_moved_by_others_either(tmp_path):
         folder = tmp_path / str(shift)
         folder.mkdir()
         data = {"source": "table", "path": str(write(folder, shift)), "client": "site", "target": "y"}
-        spec = from_table(comparison(data | {"preparation": "local"}, methods="local") | {"name": "alone"})
+        spec = from_table(comparison(data | {"preparation": "local"}, Contest(methods="local")) | {"name": "alone"})
         done = execute(spec, folder / "run")
         models.append(jax.tree.leaves(done.trained[0].runs[0].personal_models()))
     for one, other in zip(*models):

@@ -10,13 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from idiolect.accounting.client_privacy import Rounds, spent_epsilon
+from idiolect.cli import app
 from idiolect.core.addressing import address
 from idiolect.core.checks import RequestError
 from idiolect.experiments.candidates import comparison
+from idiolect.experiments.contest import Contest
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.protection import attackers_of, out_of_reach
+from idiolect.experiments.row_protection import most_exposed
 from idiolect.experiments.spec import from_table, override, to_table
 from idiolect.protection.attacks import flip_labels
 
@@ -61,6 +66,8 @@ def test_a_spec_without_protections_says_nothing_of_them():
         (["secure_aggregation.threshold = 4", "training.dropout = 0.5"], "nothing could be unmasked; lower it"),
         (["secure_aggregation.threshold = 3", "methods.all_for_all = {}"], "hears every client apart"),
         (["compression.kind = 'zip'"], "compression.kind must be one of"),
+        (["privacy = {epsilon = 3.0, level = 'rows'}"], "one row changes all others; .* use 'given'"),
+        (["privacy = {epsilon = 3.0, level = 'rows', noise = 'clients'}"], "leave clipping, quantile, noise"),
     ],
 )
 def test_what_makes_no_sense_is_refused(lines, sentence):
@@ -93,6 +100,50 @@ def test_a_private_run_states_epsilon_and_delivers_the_last_round(tmp_path):
     assert any("several of them together spend the sum" in note for note in done.summary.notes)
 
 
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A spec of rows that are prepared by a recipe, under privacy of rows."""
+    folder, draw = tmp_path_factory.mktemp("given"), np.random.default_rng(2)
+    lines = [
+        f"{x:.3f},{x + 0.1 * y:.3f},s{site}" for site in range(3) for x, y in draw.normal(size=(20 + 20 * site, 2))
+    ]
+    (folder / "rows.csv").write_text("\n".join(["x,y,site", *lines]) + "\n")
+    data = {"source": "table", "path": str(folder / "rows.csv"), "client": "site", "target": "y"}
+    table = SPEC | {"data": data, "methods": {"local": {"step_size": 0.1}, "fedavg": {"step_size": 0.1}}}
+    execute(from_table(override(table, ["training.rounds = 1"])), folder / "first")
+    recipe = folder / "first" / "models" / "preprocessing.json"
+    rows = "privacy = {epsilon = 4.0, level = 'rows', clip = 0.5}"
+    return override(table, [f"data.recipe = '{recipe}'", "data.preparation = 'given'", rows])
+
+
+def test_privacy_of_rows_states_epsilon_of_every_client(given, tmp_path):
+    pytest.importorskip("dp_accounting")
+    lines = ["training.cohort = 2", "methods.fedavg.batch_size = 8", "methods.fedavg.local_steps = 2"]
+    done = execute(from_table(override(given, lines)), tmp_path / "run")
+    spending = done.trained[1].spending
+    counts, rounds = done.federation.train.counts, spending.rounds_of(3)
+    assert rounds.sum() == 3 * 2
+    by_hand = [
+        spent_epsilon(Rounds(9, 9, 8 / rows, True, "rdp"), int(times) * 2, spending.noise_multiplier, 1e-5)
+        for rows, times in zip(counts, rounds)
+    ]
+    local, method = json.loads((tmp_path / "run" / "privacy.json").read_text())["methods"]
+    assert [one["epsilon"] for one in method["epsilons"]] == pytest.approx(by_hand)
+    assert 3.9 < max(by_hand) <= 4.0
+    rows = pq.read_table(tmp_path / "run" / "history.parquet").to_pylist()
+    assert [row["epsilon"] for row in rows if row["method"] == "fedavg"][-1] == pytest.approx(max(by_hand))
+    assert "row-level differential privacy" in method["protection"]
+    assert "not private: simulated noise" in method["protection"]
+    assert (local["epsilons"], local["protection"]) == ([], "nothing is sent")
+    said = CliRunner().invoke(app, ["explain", str(tmp_path / "run")]).stdout
+    assert f"to {max(by_hand):.3g} (client" in said
+
+
+def test_most_exposed_clients_decide():
+    rows, rounds = np.array([30, 10, 20, 10, 5]), np.array([9, 4, 9, 6, 0])
+    assert most_exposed(rows, rounds) == [(10, 6), (20, 9)]
+
+
 def test_label_flips_change_the_targets_of_attackers_alone():
     prepared = prepare(spec_with("attack = {kind = 'label_flip', clients = 1}"))
     attack = prepared.built[1].algorithm.protection.attack
@@ -114,13 +165,13 @@ def test_targets_that_no_clipped_change_reaches_are_warned_of(clip, warned):
 
 
 def test_a_comparison_with_a_budget_chooses_nothing_on_rows():
-    table = comparison({"source": "table", "path": "x.csv"}, epsilon=3.0, step_sizes=[0.3])
+    table = comparison({"source": "table", "path": "x.csv"}, Contest(epsilon=3.0, step_sizes="0.3"))
     assert "tuning" not in table
     assert table["privacy"] == {"epsilon": 3.0}
     assert table["data"]["preparation"] == "local"
     assert table["defaults"]["step_size"] == 0.3
     with pytest.raises(RequestError, match="several --step-sizes"):
-        comparison({"source": "table"}, epsilon=3.0, step_sizes=[0.3, 0.1])
+        comparison({"source": "table"}, Contest(epsilon=3.0, step_sizes="0.3,0.1"))
 
 
 def test_under_secure_aggregation_a_run_states_what_went_up(tmp_path):

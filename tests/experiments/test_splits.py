@@ -16,7 +16,7 @@ from idiolect.experiments import splits as splits_module
 from idiolect.experiments.execute import execute
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import from_table
-from idiolect.experiments.splits import asked_splits, check_splits, refuse_splits, run_splits, split_folder
+from idiolect.experiments.splits import asked_splits, check_splits, run_splits, split_folder
 from idiolect.experiments.splits_summary import read_splits, summarise_splits
 from idiolect.metrics import gain_estimates, student_intervals
 from idiolect.record.codec import to_json
@@ -121,8 +121,8 @@ def test_resume_keeps_what_is_finished_and_refuses_another_request(spec, copied,
     other = dataclasses.replace(spec, training=dataclasses.replace(spec.training, rounds=4))
     with pytest.raises(RequestError, match=r"training\.rounds"):
         run_splits(other, copied, 2, resume=True)
-    with pytest.raises(RequestError, match="--splits 2"):
-        refuse_splits(copied)
+    with pytest.raises(RequestError, match="was begun by `idiolect compare --splits`"):
+        RunFolder(copied).check(resume=False)
     trained = []
     run = splits_module.execute
     monkeypatch.setattr(splits_module, "execute", lambda *a, **k: trained.append(a[1].name) or run(*a, **k))
@@ -171,7 +171,7 @@ def test_one_split_is_asked_of_any_rows(spec):
 
 def test_scores_minutes_and_seeds_of_the_splits(spec, copied):
     timed = dataclasses.replace(spec, tuning=dataclasses.replace(spec.tuning, minutes=6.0))
-    second = splits_module._spec_of(timed, copied, 1, 5, 2)
+    second = splits_module._spec_of(timed, [split_folder(copied, place) for place in range(2)], 1, 5)
     assert second.tuning.minutes == 3
     assert second.evaluation.scores == read_json(split_folder(copied, 0) / "summary.json")["scores"]
     assert second.data.seed == 5

@@ -11,7 +11,7 @@ import pytest
 
 from idiolect.data.federation import Federation
 from idiolect.experiments.announce import difference
-from idiolect.experiments.candidates import DEFAULT, collaboration_table, local_work, method_names, method_tables
+from idiolect.experiments.candidates import DEFAULT, local_work, method_names, method_tables
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.execute import execute
 from idiolect.experiments.folds import fold, fold_count, with_validation_rows
@@ -49,7 +49,7 @@ def comparing(path, methods=("local", "fedavg", "ditto"), **tables):
         "defaults": local_work("linear", None, None),
         "methods": method_tables(list(methods), "linear"),
         "tuning": {"auto": True, "until": "converged", "refit": True},
-        "collaboration": collaboration_table(list(methods)),
+        "collaboration": {"source": "models"} if "all_for_all" in methods else {},
     }
     return from_table(given | tables)
 

@@ -13,46 +13,14 @@ import pytest
 from hypothesis import given, settings
 
 from idiolect.core.checks import RequestError
-from idiolect.metrics import client_gains, client_intervals, gains_from_scores, paired_estimates, pseudo_values
+from idiolect.metrics import paired_estimates, pseudo_values
 from idiolect.metrics.jackknife import BLOCKS, blocks_of
 from idiolect.metrics.scores import auc, log_loss, log_loss_rows
 
 Z = 1.959963984540054  # the 97.5 % point of the standard normal
 
 
-def test_wilson_solves_its_equation():
-    # both ends p of the interval satisfy (score - p)^2 = z^2 p (1 - p) / n
-    scores, rows = np.asarray([0.8, 0.25, 0.5]), np.asarray([10, 40, 3])
-    found = client_intervals(scores, rows)
-    for end in (found.low, found.high):
-        np.testing.assert_allclose((scores - end) ** 2, Z**2 * end * (1 - end) / rows, rtol=1e-10)
-    assert (found.low < scores).all()
-    assert (scores < found.high).all()
-
-
-def test_wilson_at_the_edges():
-    # all of n rows right: the lower end is n / (n + z^2), the upper end 1
-    found = client_intervals([1.0, 0.0, math.nan, 0.5], [4, 4, 10, 0])
-    assert found.low[0] == pytest.approx(4 / (4 + Z**2))
-    assert found.high[0] == 1
-    assert (found.low[1], found.high[1]) == (0, pytest.approx(Z**2 / (4 + Z**2)))
-    assert np.isnan(found.low[2:]).all()
-    with pytest.raises(RequestError, match=r"got 1\.2"):
-        client_intervals([0.3, 1.2], [5, 5])
-    with pytest.raises(RequestError, match="level"):
-        client_intervals([0.3], [5], level=95)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=st.integers(1, 500), data=st.data())
-def test_wilson_holds_the_score_and_narrows_with_rows(rows, data):
-    right = data.draw(st.integers(0, rows))
-    few, many = (client_intervals([right / rows], [k * rows]) for k in (1, 4))
-    assert 0 <= few.low[0] <= right / rows <= few.high[0] <= 1
-    assert many.high[0] - many.low[0] < few.high[0] - few.low[0]
-
-
-def test_gain_of_rows_right_by_hand():
+def test_gain_of_rows_right_by_hand(client_gains):
     # 20 rows, 9 won, 1 lost: mean 0.4, variance (10 - 20 * 0.16) / 19; t of 19 degrees of freedom: 2.0930
     ours = np.zeros((1, 25), bool)
     theirs = np.zeros((1, 25), bool)
@@ -65,7 +33,7 @@ def test_gain_of_rows_right_by_hand():
     assert turned.high[0] == pytest.approx(-found.low[0])
 
 
-def test_rows_that_all_agree_still_have_an_interval():
+def test_rows_that_all_agree_still_have_an_interval(client_gains):
     # no row decides: one row more on each side, of 3 + 2; no row at all: nothing; one row won: wide
     ours = np.asarray([[1, 1, 0], [0, 0, 0], [1, 0, 0]], bool)
     theirs = np.asarray([[1, 1, 0], [0, 0, 0], [0, 0, 0]], bool)
@@ -85,7 +53,7 @@ def test_rows_that_all_agree_still_have_an_interval():
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 40))
-def test_gain_lies_in_its_interval(seed, rows):
+def test_gain_lies_in_its_interval(client_gains, seed, rows):
     ours, theirs = np.random.default_rng(seed).random((2, 3, rows)) < 0.7
     found = client_gains(ours, theirs, np.ones((3, rows), bool), True)
     assert (found.low <= found.value + 1e-12).all()
@@ -93,18 +61,7 @@ def test_gain_lies_in_its_interval(seed, rows):
     np.testing.assert_allclose(found.value, ours.mean(1) - theirs.mean(1), atol=1e-12)
 
 
-def test_unpaired_gain_is_wider_than_paired_for_models_that_err_alike():
-    draw = np.random.default_rng(4)
-    theirs = draw.random((50, 60)) < 0.7
-    ours = theirs | (draw.random((50, 60)) < 0.1)  # right wherever the shared model is, and then some
-    paired = client_gains(ours, theirs, np.ones((50, 60), bool), True)
-    unpaired = gains_from_scores(ours.mean(1), theirs.mean(1), 60)
-    np.testing.assert_allclose(unpaired.value, paired.value, atol=1e-12)
-    assert (unpaired.high - unpaired.low > paired.high - paired.low).all()
-    assert (unpaired.low <= unpaired.value).all()
-
-
-def test_loss_gain_matches_the_central_limit_and_ignores_padding():
+def test_loss_gain_matches_the_central_limit_and_ignores_padding(client_gains):
     draw = np.random.default_rng(8)
     theirs = draw.exponential(size=(3, 300))
     ours = theirs - np.asarray([0.2, 0.0, -0.2])[:, None] + 0.5 * draw.normal(size=(3, 300))
@@ -129,7 +86,7 @@ def test_rows_of_a_group_are_one_observation():
     assert (paired_estimates(twice, np.ones((4, 20), bool)).error < 0.75 * single.error).all()
 
 
-def test_shapes_must_agree():
+def test_shapes_must_agree(client_gains):
     with pytest.raises(RequestError, match="one shape"):
         client_gains(np.zeros((2, 3)), np.zeros((2, 3)), np.ones(3), True)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from idiolect.core.checks import RequestError
 from idiolect.metrics import personalization_metrics
 from idiolect.metrics.personalization import personalization_of
 from idiolect.metrics.scores import accuracy
+from idiolect.record.codec import to_json
 
 
 def answers(labels, classes=3):
@@ -34,7 +36,7 @@ def test_by_hand():
     assert (found.helped, found.hurt, found.same) == pytest.approx((100 / 3, 100 / 3, 100 / 3))
     both, neither = (1 / 4 + 1 / 3 + 0) / 3, (0 + 1 / 3 + 0) / 3
     shared_only, personal_only = (1 / 4 + 1 / 3 + 1 / 2) / 3, (2 / 4 + 0 + 1 / 2) / 3
-    assert found.breakdown == pytest.approx((both, shared_only, personal_only, neither))
+    assert astuple(found.breakdown) == pytest.approx((both, shared_only, personal_only, neither))
     assert found.breakdown.both + found.breakdown.shared_only == pytest.approx(found.acc_g)
     # over 1/2, 1/2, 2/3 and 1/3, 1/2, 3/4: the k-th decile is at place k / 5 of 0 .. 2
     assert found.deciles_g[4:] == pytest.approx([1 / 2 + place / 6 for place in (0, 0.2, 0.4, 0.6, 0.8)])
@@ -53,8 +55,8 @@ def test_without_a_received_model_only_the_personal_one_counts():
     found = personalization_metrics(None, PERSONAL, TARGETS, MASK)
     assert found.acc_p == pytest.approx((3 / 4 + 1 / 3 + 1 / 2) / 3)
     assert found.worst_tenth_p == pytest.approx(1 / 3)
-    assert all(math.isnan(value) for value in (found.acc_g, found.helped, *found.breakdown, *found.deciles_g))
-    plain = found.to_dict()
+    assert all(math.isnan(value) for value in (found.acc_g, found.helped, *astuple(found.breakdown), *found.deciles_g))
+    plain = to_json(found)
     assert plain["acc_g"] is None
     assert plain["breakdown"]["both"] is None
     assert plain["clients"] == 3
@@ -68,7 +70,7 @@ def test_positions_of_sequences_are_instances():
     found = personalization_metrics(shared, personal, targets, np.ones((1, 2), bool))
     assert (found.acc_g, found.acc_p) == pytest.approx(((1 / 3 + 1) / 2, (2 / 3) / 2))
     # by position: both 1/3 and 0, shared only 0 and 1, personal only 1/3 and 0, neither 1/3 and 0
-    assert found.breakdown == pytest.approx((1 / 6, 1 / 2, 1 / 6, 1 / 6))
+    assert astuple(found.breakdown) == pytest.approx((1 / 6, 1 / 2, 1 / 6, 1 / 6))
     assert found.hurt == 100
 
 

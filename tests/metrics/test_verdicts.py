@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from idiolect.metrics import Estimates, client_gains, expected_gains, false_discovery, judge, paired_estimates
+from idiolect.metrics import Estimates, expected_gains, false_discovery, judge, paired_estimates
 from idiolect.metrics import student_intervals as intervals
 from idiolect.metrics.shrinkage import moderated
 from idiolect.metrics.variances import moderate
@@ -19,7 +19,7 @@ def losses(draw, clients, rows, better=0.8):
 
 
 @pytest.mark.parametrize("rows", [6, 10, 15])
-def test_intervals_of_squared_errors_cover(rows):
+def test_intervals_of_squared_errors_cover(client_gains, rows):
     # 3000 clients at once: three standard errors of the coverage are 1.2 points
     theirs, ours, gain = losses(np.random.default_rng(rows), 3000, rows)
     found = client_gains(ours, theirs, np.ones((3000, rows), bool), False)
@@ -30,7 +30,7 @@ def test_intervals_of_squared_errors_cover(rows):
 
 
 @pytest.mark.parametrize("rows", [6, 10, 15])
-def test_intervals_of_rows_right_cover(rows):
+def test_intervals_of_rows_right_cover(client_gains, rows):
     # rows won and lost with several probabilities, from models that hardly differ to ones that do
     draw, covered = np.random.default_rng(rows), []
     for won, lost in ((0.05, 0.05), (0.2, 0.1), (0.3, 0.3), (0.3, 0.05)):

@@ -23,7 +23,9 @@ from idiolect.core.reduction import Gather, GroupedMean
 from idiolect.engines import door
 from idiolect.engines.client import Task, client_init, client_settle, receive, send, step, steps_of
 from idiolect.engines.debug import watched_round
+from idiolect.engines.door import Training
 from idiolect.engines.server import open_round, server_init, server_step
+from idiolect.engines.simulate import open_session
 from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, protect
 from idiolect.protection.clipping import COUNT_NOISE, NOISE
 from idiolect.protection.packing import drawn_places, pack
@@ -39,6 +41,9 @@ PROTECTIONS = {
     "quantise": Protection(compression=Compression(kind="quantise", bits=3)),
     "top_k": Protection(compression=Compression(kind="top_k", one_in=3)),
     "random_k": Protection(compression=Compression(kind="random_k", one_in=3, error_feedback=False)),
+    "low_rank": Protection(compression=Compression(kind="low_rank", rank=1)),
+    "sketch": Protection(compression=Compression(kind="low_rank", rank=1, error_feedback=False)),
+    "layers": Protection(compression=Compression(kind="whole", only=("*weights",))),
     "median": Protection(robustness=Robustness(rule="median")),
     "krum": Protection(robustness=Robustness(rule="krum"), attack=Attack(kind="sign_flip", attackers=PerClient(WRONG))),
     "little": Protection(attack=Attack(kind="little_is_enough", attackers=PerClient(WRONG), strength=1.5)),
@@ -48,13 +53,16 @@ REFUSED = {
     "privacy": {"ifca": "cluster"},
     "shared_noise": {"ifca": "cluster"},
     "adaptive": {"ifca": "cluster"},
-    "top_k": {
-        name: text
-        for names, text in (
-            (("scaffold", "acd_pfl", "asvrcd_pfl", "svrcd_pfl", "ascd_pfl", "scd_pfl"), "right in the mean"),
-            (("l2gd", "l2sgd_plus", "lsgd_pfl", "personalized_local_sgd"), "whole parameters"),
-        )
-        for name in names
+    **{
+        wrapper: {
+            name: text
+            for names, text in (
+                (("scaffold", "acd_pfl", "asvrcd_pfl", "svrcd_pfl", "ascd_pfl", "scd_pfl"), "right in the mean"),
+                (("l2gd", "l2sgd_plus", "lsgd_pfl", "personalized_local_sgd"), "whole parameters"),
+            )
+            for name in names
+        }
+        for wrapper in ("top_k", "low_rank", "layers")
     },
 }
 ALWAYS = {"local": "nothing leaves", "scafflix": "control variates", "ascd_then_asvrcd": "a loss that goes up"}
@@ -118,6 +126,9 @@ def lossy(codec, key, like, vector):
     leaves, arrived = jax.tree.leaves(like), []
     for place, (leaf, part) in enumerate(zip(leaves, np.split(vector, np.cumsum([x.size for x in leaves])[:-1]))):
         own, count = jax.random.fold_in(key, place), -(-part.size // codec.one_in)
+        if codec.kind in ("low_rank", "whole"):
+            arrived.append(low_rank(codec, own, part.reshape(leaf.shape)).reshape(-1) if codec.only == () else part)
+            continue
         if codec.kind == "quantise":
             least, width, steps = part.min(), np.ptp(part) or 1.0, 2**codec.bits - 1
             coins = np.asarray(jax.random.uniform(own, leaf.shape, leaf.dtype)).reshape(-1)
@@ -134,6 +145,24 @@ def lossy(codec, key, like, vector):
         kept[places] = part[places] * factor
         arrived.append(kept)
     return np.concatenate(arrived)
+
+
+def low_rank(codec, key, matrix):
+    """What arrives of a matrix by factors of rank 1, or by one column of random signs."""
+    if matrix.ndim < 2:
+        return matrix
+    rows, columns = matrix.shape
+    if codec.error_feedback:
+        right = np.asarray(jax.random.normal(key, (columns, 1), matrix.dtype))
+        for _ in range(2):
+            left = matrix @ right / max(np.linalg.norm(matrix @ right), 1e-300)
+            right = matrix.T @ left
+        return left @ right.T
+    along = matrix if rows <= columns else matrix.T
+    draw = jax.random.key(jax.random.bits(key, (), jnp.uint32), impl="threefry2x32")
+    signs = np.asarray(jax.random.rademacher(draw, (along.shape[1], 1), matrix.dtype))
+    spread = along @ signs @ signs.T
+    return spread if rows <= columns else spread.T
 
 
 def combine(protection, table):
@@ -162,6 +191,10 @@ class Reference:
         """(the vector that arrives, whether it was below the clip)."""
         key, p = keys.client_key(self.root, Purpose.SEND, now.number, client), self.protection
         vector, like = self.vector(upload, sent), self.moves(upload)
+        if p.compression is not None and p.compression.only:
+            layers = [str(path[-1]) for path, _ in jax.tree_util.tree_leaves_with_path(like)]
+            sizes = [leaf.size for leaf in jax.tree.leaves(like)]
+            vector = vector * np.repeat(["weights" in name for name in layers], sizes)
         below = True
         if p.privacy is not None:
             norm = np.linalg.norm(vector)
@@ -318,16 +351,18 @@ def test_no_protection_is_the_algorithm_itself(workbench):
 
 
 def test_codecs_have_the_bytes_that_their_types_say():
-    leaf = jnp.arange(10.0)
     key = keys.root_key(0)
     sizes = {
         "quantise": (Compression(kind="quantise", bits=3), 4 + 8 + 8),  # 30 bits, two float64 ends
         "top_k": (Compression(kind="top_k", one_in=4), 3 * 8 + 3 * 2),
         "random_k": (Compression(kind="random_k", one_in=4), 3 * 8 + 4),
+        "low_rank": (Compression(kind="low_rank", rank=2), (12 + 10) * 2 * 8),
+        "sketch": (Compression(kind="low_rank", rank=2, error_feedback=False), 2 * 10 * 8 + 4),
     }
     with door.run_precision("float64"):
         for codec, size in sizes.values():
-            packed = jax.tree.leaves(pack(codec, key, jnp.asarray(leaf, jnp.float64)))
+            shape = (3, 4, 10) if codec.kind == "low_rank" else (10,)
+            packed = jax.tree.leaves(pack(codec, key, jnp.ones(shape)))
             assert sum(part.size * part.dtype.itemsize for part in packed) == size
 
 
@@ -341,8 +376,27 @@ def test_protections_that_cannot_stand_together_are_refused(workbench):
             Protection(privacy=dataclasses.replace(private, noise="clients"), compression=Compression()),
             "noise = 'server'",
         ),
+        (Protection(compression=Compression(kind="whole")), "name the layers to send in `only`"),
         (Protection(compression=Compression(bits=0)), "protection.bits must be at least 1"),
     ]
     for protection, sentence in pairs:
         with pytest.raises(RequestError, match=sentence):
             protect(workbench.build("fedavg"), protection)
+
+
+def test_a_layer_that_is_not_sent_stays_where_the_server_has_it(workbench, uniform):
+    """Also under noise, which would carry it away; and a name that means no layer is refused with those that there are.
+
+    Its number of bytes is 0, and what clients make of it in a round is lost with the round.
+    """
+    training = Training(rounds=2, precision="float64", executor="batched")
+    plain = workbench.build("fedavg", local_steps=2, batch_size=0)
+    codec = Compression(kind="whole", only=("bias",))
+    sent = protect(plain, Protection(compression=codec, privacy=ClientPrivacy(clip=0.1)))
+    run = open_session([sent], uniform, training, [0], ("log_loss",)).run()[0]
+    assert not np.any(run.server.shared["weights"])  # a linear model starts at zero
+    assert np.all(run.server.shared["bias"])
+    assert run.ledger.upload_bytes == 2 * CLIENTS * 8 * (3 + 1)
+    codec = dataclasses.replace(codec, only=("bais",))
+    with pytest.raises(RequestError, match="Did you mean 'bias'"):
+        open_session([protect(plain, Protection(compression=codec))], uniform, training, [0], ("log_loss",))

@@ -14,7 +14,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
 from idiolect.engines.simulate import open_session
-from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, protect
+from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, RowPrivacy, protect
 
 WRONG = PerClient(np.array([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]))
 FULL = Training(rounds=3, precision="float64", executor="batched", block=3, record_every=3)
@@ -33,6 +33,11 @@ CASES = {
             attack=Attack(kind="inner_product", attackers=WRONG),
         ),
         {"executor": "chunked", "chunk": 2, "cohort": 5},
+    ),
+    "rows by coins in chunks": (
+        "fedper",
+        Protection(rows=RowPrivacy(clip=0.5), compression=Compression(kind="top_k", one_in=2)),
+        {"executor": "chunked", "chunk": 4, "cohort": 5},
     ),
     "attack in a loop": (
         "scaffold",

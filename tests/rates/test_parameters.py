@@ -16,6 +16,7 @@ from idiolect.objectives import APFL2, MT2, MX2, Additive, ClientLoss, GlobalMod
 from idiolect.theory import Constants, block_constants, client_constants, from_theory
 from idiolect.theory import solver_parameters as solvers
 from idiolect.theory.constants import BlockConstants
+from idiolect.theory.solver_parameters import Drawn
 
 LOSS = ClientLoss(model=Linear(3), criterion="squared")
 CLIENTS = 20
@@ -55,7 +56,7 @@ def test_asvrcd_pfl():
     # p_w = 0.1/0.4 = 1/4; Lx = 2 max(0.1/0.25, 0.3/0.75) = 0.8; eta = 1/3.2 = 0.3125; rho = 0.25/50 = 0.005;
     # theta1 = min{1/2, sqrt(0.3125 * 0.001 * max{1/2, 0.5/0.005 = 100})} = sqrt(0.03125) = 0.1767767;
     # gamma = 1/max{0.002, 4 * 0.1767767/0.3125 = 2.2627417} = 0.4419417
-    found = values(solvers.asvrcd_pfl(blocks(), 50))
+    found = values(solvers.asvrcd_pfl(Drawn(blocks(), 50)))
     assert found == pytest.approx(
         {
             "shared_probability": 0.25,
@@ -68,18 +69,18 @@ def test_asvrcd_pfl():
         rel=1e-6,
     )
     # optimal in beta: rho = 0.75/50 and theta1 = sqrt(0.3125 * 0.001 * 0.5/0.015) = 0.1020621
-    personal = values(solvers.asvrcd_pfl(blocks(), 50, optimal_for="personal"))
+    personal = values(solvers.asvrcd_pfl(Drawn(blocks(), 50, optimal_for="personal")))
     assert personal["refresh_probability"] == pytest.approx(0.015)
     assert personal["momentum"] == pytest.approx(0.1020621, rel=1e-6)
 
 
 def test_theta1_stops_at_one_half_and_gamma_at_one_half_over_mu():
     # eta mu theta2/rho = 0.3125 * 1 * 100 > 1/4; gamma = 1/max{2, 4 * 0.5/0.3125 = 6.4}
-    found = values(solvers.asvrcd_pfl(blocks(mu=1.0), 50))
+    found = values(solvers.asvrcd_pfl(Drawn(blocks(mu=1.0), 50)))
     assert found["momentum"] == 0.5
     assert found["mirror_step"] == pytest.approx(1 / 6.4)
     # with eta = 2 by hand, 4 * 0.5/2 = 1 < 2 mu
-    assert values(solvers.asvrcd_pfl(blocks(mu=1.0), 50, given={"step_size": 2.0}))["mirror_step"] == 0.5
+    assert values(solvers.asvrcd_pfl(Drawn(blocks(mu=1.0), 50, given={"step_size": 2.0})))["mirror_step"] == 0.5
 
 
 def test_batches_lie_between_components_and_exact_gradients():
@@ -88,26 +89,26 @@ def test_batches_lie_between_components_and_exact_gradients():
     assert solvers.components(blocks(), 50, 0) == pytest.approx((0.04, 0.09, 1))
     assert solvers.components(blocks(), 50, 1) == pytest.approx((0.1, 0.3, 50))
     assert solvers.components(blocks(), 50, 80).draws == 1  # a pass is never less than one draw
-    steps = [values(solvers.svrcd_pfl(blocks(), 50, batch_size=size))["step_size"] for size in (1, 5, 0)]
+    steps = [values(solvers.svrcd_pfl(Drawn(blocks(), 50, batch_size=size)))["step_size"] for size in (1, 5, 0)]
     assert steps == sorted(steps)
 
 
 def test_solvers_without_a_step_theory_take_the_safe_one():
-    asvrcd = values(solvers.asvrcd_pfl(blocks(), 50))
-    svrcd = values(solvers.svrcd_pfl(blocks(), 50))
-    scd = values(solvers.scd_pfl(blocks(), 50))
+    asvrcd = values(solvers.asvrcd_pfl(Drawn(blocks(), 50)))
+    svrcd = values(solvers.svrcd_pfl(Drawn(blocks(), 50)))
+    scd = values(solvers.scd_pfl(Drawn(blocks(), 50)))
     assert svrcd == {name: asvrcd[name] for name in ("shared_probability", "step_size", "refresh_probability")}
     assert scd == {name: asvrcd[name] for name in ("shared_probability", "step_size")}
 
 
 def test_ascd_pfl_borrows_from_asvrcd():
-    asvrcd, ascd = values(solvers.asvrcd_pfl(blocks(), 50)), values(solvers.ascd_pfl(blocks(), 50))
+    asvrcd, ascd = values(solvers.asvrcd_pfl(Drawn(blocks(), 50))), values(solvers.ascd_pfl(Drawn(blocks(), 50)))
     assert ascd.pop("momentum") == 0.8  # min{0.8, 1/0.3125 = 3.2}
     assert ascd == {name: asvrcd[name] for name in ascd}
     # eta = 1/(4 * 2 * 0.01 * 4) = 3.125: theta = 1/3.125
     flat = blocks(component_shared=0.01, component_personal=0.03, shared=0.004, personal=0.009)
-    assert values(solvers.ascd_pfl(flat, 50))["momentum"] == pytest.approx(0.32)
-    both = values(solvers.ascd_then_asvrcd(blocks(), 50))
+    assert values(solvers.ascd_pfl(Drawn(flat, 50)))["momentum"] == pytest.approx(0.32)
+    both = values(solvers.ascd_then_asvrcd(Drawn(blocks(), 50)))
     assert both.pop("early_momentum") == 0.8
     assert both == asvrcd
 
@@ -143,7 +144,7 @@ def test_pfedme():
 def test_the_paper_s_image_experiments(objective, printed):
     """Unified 2023, section 6.2, K = 2: L' = 1, lam = 1/K, Lam = 1, a = 0.05 K."""
     known = block_constants(objective, constants())
-    assert values(solvers.asvrcd_pfl(known, 100))["shared_probability"] == pytest.approx(printed, abs=0.006)
+    assert values(solvers.asvrcd_pfl(Drawn(known, 100)))["shared_probability"] == pytest.approx(printed, abs=0.006)
 
 
 @pytest.mark.parametrize("name", ["acd_pfl", "asvrcd_pfl", "svrcd_pfl"])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -88,7 +87,7 @@ def test_the_table_has_a_second_part(adapted):
     ]
     assert lines[4].split() == wanted
     assert max(len(line) for line in lines) <= 120
-    methods = json.loads(table.to_json())["methods"]
+    methods = table.as_dict()["methods"]
     assert (methods[0]["acc_g"], methods[1]["acc_g"], methods[1]["flops"]) == (None, 0.6, 7.5e9)
 
 

@@ -14,7 +14,7 @@ from idiolect.report.cost_figure import score_against_cost, suboptimality_agains
 from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.gain_figure import gain_by_client
-from idiolect.report.style import drawing, for_page, lay_out, to_bytes
+from idiolect.report.style import Drawn, drawing, lay_out, to_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ("$x_1$", '--><script>id="#0072b2"</script>', "Ålesund", "an extraordinarily long name of a hospital")
@@ -140,7 +140,7 @@ def test_names_are_text_never_markup(make_run):
         svg = to_bytes(gain_by_client(run), "svg")
     shown = {text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")}
     assert {"$x_1$", "Ålesund", '<b id="#0072b2">'} <= shown
-    inline = for_page(svg, "gain", "about")
+    inline = Drawn("gain", "Gain", "about", b"", svg).for_page()
     assert "<b" not in inline
     # The page's ids and colours replace those of tags, not those in a client's name.
     assert '&lt;b id="#0072b2"&gt;' in inline.replace("&quot;", '"')

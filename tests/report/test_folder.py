@@ -177,10 +177,10 @@ def test_expected_gains_are_read_and_stand_in_for_by_the_gains(folder):
     plain = _two_seeds(folder, seeds=1)
     np.testing.assert_array_equal(plain.expected_low, plain.gain_low)  # an older folder
     rows = pq.read_table(folder / "clients.parquet").to_pylist()
-    shrunk = {"gain_expected": 0.05, "gain_expected_low": -0.1, "gain_expected_high": 0.2, "gain_over_one": 0.3}
+    shrunk = {"gain_expected": 0.05, "gain_expected_low": -0.1, "gain_expected_high": 0.2}
     pq.write_table(pa.Table.from_pylist([row | shrunk for row in rows]), folder / "clients.parquet")
     table = client_table(read(folder), "fedavg")
-    assert (table.expected.tolist(), table.over_one.tolist()) == ([0.05] * 3, [0.3] * 3)
+    assert table.expected.tolist() == [0.05] * 3
     assert np.isnan(table.one).all()
 
 

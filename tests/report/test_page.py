@@ -101,14 +101,14 @@ def test_hostile_strings_are_harmless(make_run, edit_summary):
     assert text.count("{{answer}}") > 10  # nor was the text taken for a place in the template
 
 
-def test_only_our_own_figures_go_unescaped():
+def test_only_our_own_figures_and_scripts_go_unescaped():
     files = [
         *Path(idiolect.report.__file__).parent.rglob("*.html"),
         *Path(idiolect.report.__file__).parent.glob("*.py"),
     ]
     lines = [line for file in files for line in file.read_text().splitlines()]
     assert [line for line in lines if re.search(r"\|\s*safe\b|Markup\(|autoescape=False|autoescape false", line)] == [
-        line for line in lines if "one.for_page() | safe" in line or "<script>{{ library | safe }}</script>" in line
+        line for line in lines if "one.for_page() | safe" in line or "<script>{{ script | safe }}</script>" in line
     ]
 
 

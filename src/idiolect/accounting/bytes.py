@@ -88,6 +88,7 @@ def model_units(tree: Tree, model: Tree) -> float:
 def wire(broadcast: Tree, upload: Tree) -> Wire:
     """The table of both directions for one client, with a warning for personal parameters that leave it."""
     up = leaves_of(upload)
+    # by the name of the field: a type cannot say what is private
     leaving = [leaf for leaf in up if "personal" in leaf.path.split(".")]
     warnings: tuple[str, ...] = ()
     if leaving:

@@ -40,6 +40,7 @@ def spent_epsilon(rounds: Rounds, number: int, noise_multiplier: float, delta: f
     """What so many rounds spend, at `delta`."""
     if number == 0:
         return 0.0
+    # the accountants divide by it
     if noise_multiplier == 0:
         return math.inf
     with _quiet():

@@ -106,6 +106,7 @@ jax.tree_util.register_dataclass(Ledger, data_fields=FIELDS, meta_fields=())  # 
 def _count(name: str, value: SupportsIndex) -> int:
     """A Python integer, exactly: NumPy and JAX integers pass, floats never do."""
     try:
+        # refuses floats, also whole ones: beyond 2^53 they would have been rounded already
         number = operator.index(value)
     except TypeError:
         raise RequestError(f"Ledger.{name} must be an integer, got {value!r}. Count in whole units.") from None

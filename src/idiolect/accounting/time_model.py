@@ -83,10 +83,6 @@ class TimeModel:
             one_client("messages_up"),
         )
 
-    def delivery_seconds(self, delivery_bytes: int, clients: int) -> float:
-        """Seconds to hand out the final models: one message to each client, all in parallel."""
-        return 0.0 if clients == 0 else float(self.round_seconds(delivery_bytes / clients, 0, 0, 1, 0))
-
 
 # Round numbers of our choosing, to compare methods by; none is measured. State your own for a real system.
 TIME_MODELS: dict[str, TimeModel] = {

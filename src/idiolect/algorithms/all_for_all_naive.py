@@ -19,7 +19,7 @@ import numpy as np
 from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
-from idiolect.core import Method, setting, settings, tree
+from idiolect.core import Method, RowReads, setting, settings, tree
 from idiolect.core.kinds import Messages
 from idiolect.core.types import Array, Batch, Key, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
@@ -36,6 +36,7 @@ class Broadcast(NamedTuple):
 class AllForAllNaive(ModelPerAgent):
     """One weighted gradient averaging per client, side by side."""
 
+    row_reads = RowReads(exact="it takes gradients at the models of all listeners on the same rows; use all_for_all")
     cohorts = "the paper treats one client or all of them per round; the estimator stays unbiased over cohorts"
 
     participation: float = setting(

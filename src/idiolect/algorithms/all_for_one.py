@@ -18,7 +18,7 @@ from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
 from idiolect.algorithms.tuples import ServerState
-from idiolect.core import Fit, Method, beyond_theory, setting, settings, tree
+from idiolect.core import Fit, Method, RowReads, beyond_theory, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, PerClient, Tally
@@ -37,6 +37,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
     """SGD for one client on the gradients of all who are like it."""
 
     server_only = ("neighbours",)
+    row_reads = RowReads()
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"

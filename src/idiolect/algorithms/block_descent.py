@@ -31,7 +31,7 @@ from jax.typing import ArrayLike
 from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import Upload
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, settings, step_key, tree
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, RowReads, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Reduction, Scalar, StartKeys, Tally
@@ -105,6 +105,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
 
     changes = Changes({"gradient": None}, unbiased="its iterates need gradients that are right in the mean")
+    row_reads = RowReads(exact="it takes gradients at several points on the same rows")
 
     accelerated: ClassVar[bool] = True  # keeps z
     reduces_variance: ClassVar[bool] = False  # keeps v and grad F(v)

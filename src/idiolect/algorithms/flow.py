@@ -35,7 +35,7 @@ from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.core import BY_ROWS, NOTHING, Batched, Fit, Method, Models, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
 from idiolect.core.data import masked_mean
-from idiolect.core.kinds import Changes, PredictsWithMore
+from idiolect.core.kinds import Changes, PredictsWithMore, RowReads
 from idiolect.core.objective import Routable, Routed
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 
@@ -94,6 +94,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     """Per-instance routing between shared and local layers."""
 
     changes = Changes({"drift": None, "routing": None, "second": None})
+    row_reads = RowReads(exact="its clients learn to route inputs by gradients of their own")
 
     step_size: float = setting(default=0.1, above=0, way_out="Try 0.1 or 0.01.", doc="step eta of w_l, psi and w_g")
     routing_penalty: float = setting(

@@ -22,7 +22,7 @@ from idiolect.algorithms.federated_averaging import ServerState
 from idiolect.algorithms.fine_tuning import FineTuned
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import client_weight
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, setting, settings, tree
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, setting, settings, tree
 from idiolect.core.objective import Settles
 from idiolect.core.reduction import grouped_mean
 from idiolect.core.types import Array, ClientData, Key, Params, Reduction, Tally
@@ -49,6 +49,7 @@ class IFCA(FineTuned[tuple[()], Working]):
     """FedAvg in clusters that clients choose by their loss; models are stacked over clusters."""
 
     carries_statistics = True
+    row_reads = RowReads(exact="its clients choose a cluster by their losses; use a method with one model")
 
     clusters: int = setting(default=2, at_least=1, way_out="1 is FedAvg.", doc="number of models (C)")
     start_spread: float = setting(

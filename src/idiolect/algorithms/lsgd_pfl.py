@@ -22,7 +22,7 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
-from idiolect.core.kinds import Changes
+from idiolect.core.kinds import Changes, RowReads
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
 
@@ -49,6 +49,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
 
     changes = Changes({"drift": None, "averaged": "shared"})
+    row_reads = RowReads()
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1 / (4 L), L the larger of F's L^w and L^beta.", doc="step eta"

@@ -19,7 +19,7 @@ from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import Fit, Method, setting, settings, tree
+from idiolect.core import Fit, Method, RowReads, setting, settings, tree
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
 
@@ -34,6 +34,8 @@ class ServerState(NamedTuple):
 @settings
 class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
     """SGD with one large batch per round, spread over the clients."""
+
+    row_reads = RowReads()
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta"

@@ -16,7 +16,7 @@ import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint, Upload, Working
 from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Fit, batches, beyond_theory, mixing, setting, settings, tree
+from idiolect.core import NOTHING, Fit, RowReads, batches, beyond_theory, mixing, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import gather
@@ -82,6 +82,12 @@ class ModelPerAgent(OnePoint, Listens):
         if missed := misses_agents("neighbours", self.neighbours, self.clients):
             return Fit(missed)
         return beyond_theory(chance, self.cohorts)
+
+    @property
+    def row_reads(self) -> RowReads:
+        """Those of the batches, where they are drawn."""
+        walked = "a stream takes rows in an order that is no secret, so that no draw hides them; set order = 'drawn'"
+        return RowReads(exact=walked if self.order == "stream" else None)
 
     @property
     def reduction(self) -> Reduction:

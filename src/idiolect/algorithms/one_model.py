@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.fine_tuning import FineTuned
 from idiolect.algorithms.tuples import Broadcast
-from idiolect.core import NOTHING, Fit, KeepsPrepared, Models, Prepares, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Fit, KeepsPrepared, Models, Prepares, RowReads, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 
 
@@ -34,6 +34,7 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
     """Local SGD on one shared model; still abstract: it leaves open what clients predict with."""
 
     carries_statistics = True
+    row_reads = RowReads()
     makes_another = ("penalty",)  # FedAvg with a penalty is FedProx
 
     penalty: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")

@@ -22,7 +22,7 @@ import jax
 from idiolect.algorithms.fine_tuning import FineTuned
 from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, setting, settings, step_key, tree
 from idiolect.core.objective import Parted
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
 
@@ -42,6 +42,11 @@ class PartialAveraging(FineTuned[ClientState, Working]):
     personal_passes: int = setting(
         default=1, at_least=1, doc="personal_then_shared: personal steps (or epochs) to one of the shared part (tau)"
     )
+
+    @property
+    def row_reads(self) -> RowReads:
+        """Both parts, since w_m walks beside b_m."""
+        return RowReads(1 + self.personal_passes if self.trains == PERSONAL_FIRST else 1)
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs one model in two parts."""

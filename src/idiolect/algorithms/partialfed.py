@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.walk import walk
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, beyond_theory, setting, settings
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, beyond_theory, setting, settings
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
 
 _STRATEGY, _START = 2**31 - 1, 2**31 - 2  # what their draws are named by: no epoch and no step has these numbers
@@ -48,6 +48,7 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
     """Federated averaging in which every client chooses, layer by layer, between w and its own previous model."""
 
     carries_statistics = True
+    row_reads = RowReads(exact="its clients choose layers by gradients of their own")
 
     strategy_steps: int = setting(default=1, at_least=0, doc="steps on the preferences per round (S)")
     strategy_step_size: float = setting(default=0.1, above=0, doc="their step (eta_s)")

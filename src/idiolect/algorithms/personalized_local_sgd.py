@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Batched, Changes, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Batched, Changes, Fit, Method, Models, RowReads, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
@@ -50,6 +50,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
     """Local SGD in which every client also keeps a correction of its own."""
 
     changes = Changes({"drift": None, "averaged": "shared"})
+    row_reads = RowReads()
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta"

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Upload, Working
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, Method, batches, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, Method, RowReads, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, StartKeys, Tally
@@ -35,6 +35,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
 
     changes = Changes({"drift": None})
+    row_reads = RowReads(exact="it takes several steps on the rows of one batch")
 
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import iterations_before_message, no_rows
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, Models, beyond_theory, setting, settings, tree
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, Models, RowReads, beyond_theory, setting, settings, tree
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 
@@ -56,6 +56,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
     """Gradient steps at home, now and then a step toward the mean of all personal models; still abstract."""
 
     changes = Changes({"personal": "mean"})
+    row_reads = RowReads(exact="how many steps it takes between two rounds is drawn")
 
     batch_size = 0  # exact gradients
 

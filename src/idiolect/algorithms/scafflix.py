@@ -32,7 +32,7 @@ from idiolect.algorithms.references import FLIX
 from idiolect.algorithms.schedule import Broadcast, Scheduled
 from idiolect.algorithms.tuples import ServerState
 from idiolect.core import NOTHING, Algorithm, Fit, Method, beyond_theory, setting, settings, step_key, tree
-from idiolect.core.kinds import Changes, KeepsPrepared
+from idiolect.core.kinds import Changes, KeepsPrepared, RowReads
 from idiolect.core.objective import Prepares
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, PerClient, StartKeys, Tally
 from idiolect.theory.scafflix import FLIX_GD, SCAFFLIX, SCAFFNEW
@@ -71,6 +71,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         {"iterate": "shared"},
         exact="its control variates add up to zero only while every iterate arrives as it is; use flix_sgd",
     )
+    row_reads = RowReads(exact="how many steps it takes between two rounds is drawn; use scaffold with option = 2")
 
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
     local_step: float | PerClient = setting(

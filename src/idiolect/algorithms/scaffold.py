@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Changes, Method, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Changes, Method, RowReads, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 
@@ -71,6 +71,12 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
     option: int = setting(
         default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
     )
+
+    @property
+    def row_reads(self) -> RowReads:
+        """Those of the steps, where control variates are made of them."""
+        full = "its control variates are full gradients beside the batches; set option = 2, which makes them of steps"
+        return RowReads(exact=full if self.option == 1 else None)
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, no control."""

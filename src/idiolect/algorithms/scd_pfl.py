@@ -21,7 +21,7 @@ from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.schedule import Broadcast, Scheduled, Upload
 from idiolect.algorithms.tuples import ClientState, ServerState
 from idiolect.algorithms.tuples import OwnWorking as Working
-from idiolect.core import NOTHING, Changes, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Changes, Fit, Method, RowReads, beyond_theory, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Scalar, StartKeys, Tally
 from idiolect.theory.solver_rules import SCD_PFL
 
@@ -31,6 +31,7 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
     """Plain stochastic descent on one block at a time."""
 
     changes = Changes({"gradient": None}, unbiased="its steps need gradients that are right in the mean")
+    row_reads = RowReads(exact="it takes gradients at several points on the same rows")
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
     step_size: float = setting(default=None, above=0, theory=True, doc="step eta")

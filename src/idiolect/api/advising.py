@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiolect.api.results import Result, Workplace
@@ -50,11 +49,6 @@ class Advice(Result):
         if str(client) not in entries:
             raise RequestError(f"There is no client {str(client)!r} in the advice.{nearest(str(client), entries)}")
         return dict(entries[str(client)])
-
-    def _write_page(self, folder: Path) -> None:
-        from idiolect.report import build_report
-
-        build_report(folder)
 
     def _text(self) -> str:
         from idiolect.report.advise_table import advice_text

@@ -111,26 +111,18 @@ class Trial(Result):
         "personal", "shared" or "auto": a client's own where it was kept, else the shared one. `strict` refuses what
         would be a warning. Code that the folder names is imported only where `trust` lists it.
         """
-        return to_frame(self._answers(rows, client, method, seed, model, strict, trust))
+        asked = {"method": method, "seed": seed, "model": model, "strict": strict, "trust": trust}
+        return to_frame(self._answers(rows, client, **asked))
 
     @in_python()
-    def _answers(
-        self,
-        rows: Source,
-        client: Column | None,
-        method: str | None,
-        seed: int | None = None,
-        model: str = "auto",
-        strict: bool = False,
-        trust: Collection[str] = (),
-    ) -> pa.Table:
+    def _answers(self, rows: Source, client: Column | None, **asked: Any) -> pa.Table:
         from idiolect.experiments.predict import predict
 
         column = str(self._spec["data"].get("client", "client"))
         source = rows if client is None else _with_client(rows, client, column)
         if client is None and not isinstance(rows, (str, Path)):
             source = to_arrow(rows)
-        return predict(self.folder, source, method, seed, model=model, strict=strict, trust=trust, say=warn)
+        return predict(self.folder, source, **asked, say=warn)
 
     @in_python()
     def log(self, *, tensorboard: str | os.PathLike[str] | None = None, mlflow: str | None = None) -> None:
@@ -156,11 +148,6 @@ class Trial(Result):
         if str(name) not in names:
             raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), names)}")
         return _client_answer(found, names.index(str(name)), self._read.score)
-
-    def _write_page(self, folder: Path) -> None:
-        from idiolect.report import build_report
-
-        build_report(folder)
 
     def _text(self) -> str:
         from idiolect.report.text import terminal_width
@@ -209,6 +196,7 @@ class Answer(Trial):
         import pyarrow as pa
 
         table = pa.Table.from_pylist([to_json(row.as_dict()) for row in self._table.rows])
+        # a column that no method has a number for, such as those of routing, says nothing
         known = [name for name in table.column_names if table[name].null_count < table.num_rows]
         return to_frame(table.select(known))
 

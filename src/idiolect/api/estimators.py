@@ -88,7 +88,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         inputs = validate_data(self, X, reset=False, dtype=np.float64)
         owner = None if clients is None else _owners(inputs, clients)
         try:
-            return self.run_._answers(inputs, owner, None, model="shared" if owner is None else "auto")
+            return self.run_._answers(inputs, owner, model="shared" if owner is None else "auto")
         except RequestError as error:  # this predict takes no model=: whose rows they are decides
             error.args = (str(error).replace("use model='personal'", "give clients=, one per row"),)
             raise

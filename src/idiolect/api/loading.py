@@ -18,9 +18,7 @@ from idiolect.record.manifest import DONE, check_report_files
 @in_python()
 def load(path: str | os.PathLike[str]) -> Answer | TrainedRun | SplitsAnswer | Advice:
     """The result in a finished folder of `compare`, `run`, `sweep` or `advise`; one method is a `TrainedRun`."""
-    from idiolect.report.advise_table import is_advice
-    from idiolect.report.folder import read
-    from idiolect.report.splits_table import is_splits
+    from idiolect.report.folder import Kind, kind_of, read
 
     folder = Path(path)
     if not folder.is_dir():
@@ -29,8 +27,9 @@ def load(path: str | os.PathLike[str]) -> Answer | TrainedRun | SplitsAnswer | A
         raise RequestError(f"The folder {folder} holds no finished run: it has no file {DONE!r}; finish it first.")
     check_report_files(folder)
     place = Workplace(folder, folder.name)
-    if is_advice(folder):
+    kind = kind_of(folder)
+    if kind is Kind.advice:
         return Advice(place)
-    if is_splits(folder):
+    if kind is Kind.splits:
         return SplitsAnswer(place)
     return TrainedRun(place) if len(read(folder).methods) == 1 else Answer(place)

@@ -41,6 +41,8 @@ class Result(abc.ABC):
     @in_python()
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Copy the folder to `path`, which must not exist, with its page; `load` and the commands read it."""
+        from idiolect.report import build_report
+
         target = Path(path)
         if target.exists():
             raise RequestError(f"{target} exists, and nothing is overwritten; choose another path.")
@@ -48,12 +50,8 @@ class Result(abc.ABC):
         skipped = str(self.folder)
         shutil.copytree(self.folder, target, ignore=lambda at, names: [DONE] if str(at) == skipped else [])
         shutil.copy2(self.folder / DONE, target / DONE)  # last: a copy that was cut short is not taken for a whole one
-        self._write_page(target)
+        build_report(target)
         return target
-
-    @abc.abstractmethod
-    def _write_page(self, folder: Path) -> None:
-        """The page of a folder."""
 
     @abc.abstractmethod
     def _text(self) -> str:
@@ -80,6 +78,7 @@ class Result(abc.ABC):
         name, files = state["name"], state["files"]
         assert isinstance(name, str)
         assert isinstance(files, dict)
+        # another process gets files of its own: the first one's folder goes away with the first one
         self._place = Workplace(None, name)
         for inside, content in files.items():
             path = self.folder / inside

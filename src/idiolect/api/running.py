@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from idiolect.api.answers import Answer, TrainedRun
 from idiolect.api.results import Workplace
 from idiolect.api.sentences import in_python, warn
 from idiolect.api.splits import SplitsAnswer
-from idiolect.api.tables import Setting, Table, check_number, check_table
+from idiolect.api.tables import Setting, Table, check_number, check_table, plain
+from idiolect.experiments.contest import Contest
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class Options(TypedDict, total=False):
     progress: Progress  # called with a method, rounds done and rounds in all
 
 
+NUMBERS = {int: ("rounds", "cohort", "seed"), float: ("minutes", "l2", "held_out", "epsilon")}
+PLAIN_ROUNDS = 100  # where nothing is chosen and nothing is said
+
+
 @in_python()
 def compare(
     table: Table,
@@ -59,7 +64,7 @@ def compare(
     `methods` are names (`ALGORITHMS`), or "all"; without them, seven. `splits` repeats all on so many splits of the
     rows. The further options are those of `Options`.
     """
-    from idiolect.experiments.splits import check_splits
+    from idiolect.experiments.splits import check_splits, run_splits
     from idiolect.experiments.strict import refuse_unknown
 
     refuse_unknown(options, Options.__annotations__, "compare")
@@ -68,7 +73,8 @@ def compare(
     check_splits(spec, splits)
     place = Workplace(options.get("out"), spec.name)
     if splits > 1:
-        return _split(spec, place, splits, table, options)
+        run_splits(spec, place.folder, splits, progress=options.get("progress"), say=warn, rows=table.rows)
+        return SplitsAnswer(place)
     _execute(spec, place, table, options)
     return Answer(place)
 
@@ -116,10 +122,6 @@ def _local_work(settings: Mapping[str, Setting]) -> dict[str, int]:
     return {name: value for name in ("batch_size", "epochs") if isinstance(value := settings.get(name), int)}
 
 
-def _is_axis(value: object) -> bool:
-    return not isinstance(value, str) and hasattr(value, "__iter__")
-
-
 def _sorted_out(method: str, given: Mapping[str, Given | Values]) -> tuple[Options, dict[str, Setting]]:
     """Options of every training, and settings of the method; RequestError for a name that is neither."""
     from idiolect.experiments.spec import setting_names
@@ -127,20 +129,12 @@ def _sorted_out(method: str, given: Mapping[str, Given | Values]) -> tuple[Optio
 
     names = Options.__annotations__
     options = {name: value for name, value in given.items() if name in names}
-    settings = {name: _plain(value) for name, value in given.items() if name not in names}
+    # no option has the name of any method's setting, which a test holds: a name says by itself what it is
+    settings = {name: plain(value) for name, value in given.items() if name not in names}
     objective = settings.get("objective")
     known = setting_names(method, objective if isinstance(objective, str) else None)
     refuse_unknown({name: 0 for name in settings if name != "objective"}, [*known, *names], method)
     return options, settings  # type: ignore[return-value]
-
-
-def _plain(value: object) -> Setting:
-    """What a spec can hold: numbers and lists of NumPy and of ranges as Python's own."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if _is_axis(value):
-        return [_plain(entry) for entry in value]  # type: ignore[attr-defined, return-value]
-    return value  # type: ignore[return-value]
 
 
 def _spec(
@@ -155,27 +149,14 @@ def _spec(
 ) -> Spec:
     """The spec of `idiolect compare`, with settings of methods; without `tune` nothing is chosen on validation rows."""
     from idiolect.experiments import spec as specs
-    from idiolect.experiments.candidates import check_epochs, check_methods, check_step_sizes, comparison
+    from idiolect.experiments.candidates import comparison
 
     check_table(table)
-    for name, kind in NUMBERS.items():
-        check_number(name, options.get(name), kind)
-    asked = comparison(
-        dict(table.data),
-        model=options.get("model", "linear"),
-        methods=check_methods(methods),
-        rounds=options.get("rounds"),
-        minutes=options.get("minutes"),
-        cohort=options.get("cohort", 0),
-        batch_size=batch_size,
-        epochs=check_epochs(epochs),
-        step_sizes=check_step_sizes(_steps(options.get("step_sizes"))),
-        refit=options.get("refit", True),
-        score=options.get("score"),
-        seed=options.get("seed"),
-        held_out=options.get("held_out", 0),
-        epsilon=options.get("epsilon"),
-    )
+    for kind, numbers in NUMBERS.items():
+        for name in numbers:
+            check_number(name, options.get(name), kind)
+    contest = _contest(options, methods=methods, batch_size=batch_size, epochs=epochs)
+    asked = comparison(dict(table.data), contest)
     asked["name"] = table.name
     if "l2" in options:
         asked["model"]["l2"] = options["l2"]
@@ -192,22 +173,16 @@ def _spec(
     return specs.from_table(specs.override(asked, _toml(options.get("spec", {}))))
 
 
-NUMBERS = {
-    "rounds": int,
-    "minutes": float,
-    "l2": float,
-    "cohort": int,
-    "held_out": float,
-    "seed": int,
-    "epsilon": float,
-}
-PLAIN_ROUNDS = 100  # where nothing is chosen and nothing is said
-
-
-def _steps(given: Sequence[float] | None) -> list[float] | None:
-    for one in given or ():
-        check_number("step_sizes", one, float)
-    return None if given is None else [float(one) for one in given]
+def _contest(options: Options, **given: str | int | None) -> Contest:
+    """What the command makes of the same options."""
+    for size in options.get("step_sizes") or ():
+        check_number("step_sizes", size, float)
+    names = {field.name for field in dataclasses.fields(Contest)}
+    asked: dict[str, Any] = {name: value for name, value in options.items() if name in names}
+    # as texts, which the command takes: `repr` of a float is read back to the same bits
+    if asked.get("step_sizes") is not None:
+        asked["step_sizes"] = ",".join(repr(float(size)) for size in asked["step_sizes"])
+    return Contest(**asked, **given)  # type: ignore[arg-type]
 
 
 def _toml(settings: Mapping[str, Setting]) -> list[str]:
@@ -216,7 +191,7 @@ def _toml(settings: Mapping[str, Setting]) -> list[str]:
 
     lines = []
     for name, value in settings.items():
-        nested: dict[str, object] = {name.rpartition(".")[2]: _plain(value)}
+        nested: dict[str, object] = {name.rpartition(".")[2]: plain(value)}
         for part in reversed(name.split(".")[:-1]):
             nested = {part: nested}
         lines.append(tomli_w.dumps(nested))
@@ -258,10 +233,3 @@ def _execute(spec: Spec, place: Workplace, table: Table, options: Options, remar
     lost = [entry for entry in done.summary.methods if entry.diverged is not None]
     if len(lost) == len(done.summary.methods):
         raise DivergedError(f"{lost[0].method}: {lost[0].diverged}. Use a smaller step size.")
-
-
-def _split(spec: Spec, place: Workplace, splits: int, table: Table, options: Options) -> SplitsAnswer:
-    from idiolect.experiments.splits import run_splits
-
-    run_splits(spec, place.folder, splits, progress=options.get("progress"), say=warn, rows=table.rows)
-    return SplitsAnswer(place)

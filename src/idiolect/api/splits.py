@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiolect.api.results import Result
@@ -63,11 +62,6 @@ class SplitsAnswer(Result):
         if not rows:
             raise RequestError(f"There is no client {client!r} of a method {label!r} in the answer; see `clients`.")
         return dataclasses.asdict(rows[0])
-
-    def _write_page(self, folder: Path) -> None:
-        from idiolect.report import build_report
-
-        build_report(folder)
 
     def _text(self) -> str:
         from idiolect.report.splits_table import splits_text

@@ -78,7 +78,7 @@ def read_table(
         "task": task,
         **settings,
     }
-    data = {key: _listed(value) for key, value in given.items() if value is not None}
+    data = {key: plain(value) for key, value in given.items() if value is not None}
     fill(DataSpec, data, "data")
     others = {role: data.get(f"{role}_column") for role in ("split", "group", "time", "weight")}
     check_roles(read(data["path"] if rows is None else rows).table, owner, [wanted], others)  # type: ignore[arg-type]
@@ -105,6 +105,7 @@ def to_arrow(source: Source, **beside: Column) -> pa.Table:
     """The rows as an Arrow table; columns that are given by their values are added under their role's name."""
     from idiolect.data.tables import read
 
+    # a text file is read as texts first; what was typed already, a frame or Parquet, keeps its types
     reading = read(_columns_of(source) if _is_array(source) else source)
     table = reading.table if reading.of_text else reading.written
     for role, values in beside.items():
@@ -120,6 +121,7 @@ def to_arrow(source: Source, **beside: Column) -> pa.Table:
 
 
 def _is_array(source: Source) -> bool:
+    # pandas and Arrow by the name of their module: to ask for their classes would import them
     framed = hasattr(source, "__arrow_c_stream__") or isinstance(source, (str, os.PathLike, Mapping))
     return not framed and type(source).__module__.partition(".")[0] not in ("pandas", "pyarrow")
 
@@ -149,11 +151,13 @@ def _arrow_column(values: Column, role: str) -> pa.Array | pa.ChunkedArray:
         raise RequestError(f"{role} cannot become a column: {first}; give numbers or texts, one per row.") from error
 
 
-def _listed(value: object) -> Setting:
-    """What a spec can hold: a tuple or an index of names becomes a list."""
-    if isinstance(value, (str, bool, int, float)):
-        return value
-    return [*value] if isinstance(value, Sequence) else value  # type: ignore[return-value]
+def plain(value: object) -> Setting:
+    """What a spec can hold: numbers of NumPy as Python's own; a range, a tuple or an index as a list."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "__iter__") and not isinstance(value, str):
+        return [plain(entry) for entry in value]  # type: ignore[return-value]
+    return value  # type: ignore[return-value]
 
 
 def to_frame(table: pa.Table) -> Frame:

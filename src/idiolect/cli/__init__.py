@@ -22,7 +22,7 @@ from idiolect.cli import (
     verify,
 )
 from idiolect.cli.failures import exit_code_of
-from idiolect.record import standing
+from idiolect.record import last_words, standing
 from idiolect.search_path import leave_out_working_directory
 
 app = typer.Typer(
@@ -64,5 +64,6 @@ def main() -> None:
     with interruption.heard() as leave:
         code = exit_code_of(app, leave)
     if code and standing.has_others():
+        last_words.spoken()
         interruption.leave(code)
     raise SystemExit(code)

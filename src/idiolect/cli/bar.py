@@ -60,6 +60,7 @@ class Bar:
 
     def follow(self, stage: Stage) -> None:
         """Move the bar of a run of several methods."""
+        # splits are taken for equally long: they train the same methods on as many rows
         overall = (self._split - 1 + stage.overall) / self._splits
         doing = "" if stage.trains else "choosing, "
         split = "" if self._splits == 1 else f"split {self._split}, "
@@ -87,6 +88,7 @@ class Bar:
 
     def _line(self, stage: Stage | None) -> None:
         """Print the line of a method whose training is over, and keep what the next one will be about."""
+        # in a pipe nothing can be moved: a method's line is printed when the next one begins, with all of its rounds
         done, trained = self._trained, stage if stage is not None and stage.trains else None
         if done is not None and (trained is None or trained.method != done.method):
             split = "" if self._splits == 1 else f"split {self._split}: "

@@ -91,6 +91,7 @@ def _names(option: str, text: str) -> list[str]:
     """Comma-separated column names; one with a comma in it stands in double quotes."""
     import csv
 
+    # as CSV, so that a column whose name has a comma can be named
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or not all(names):
         raise RequestError(f"{option} needs column names such as age,weight, got {text!r}.")

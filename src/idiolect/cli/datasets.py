@@ -30,7 +30,7 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
     """List data sets: clients, rows, what is predicted, licence, size, and where their files are."""
     from idiolect.data.catalogue import DATASETS
     from idiolect.data.dataset_files import whereabouts
-    from idiolect.report.text import TextColumn, below_each_other, printed, tables_of, terminal_width
+    from idiolect.report.text import TextColumn, printed, tables_of, terminal_width
 
     found = {name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}
 
@@ -45,7 +45,7 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
             for head, cells in zip(heads, zip(*rows))
         ]
         width = terminal_width()
-        return printed(*below_each_other(tables_of(columns, width, gap=2)), width=width)
+        return printed(*tables_of(columns, width, gap=2), width=width)
 
     put(as_format, text, lambda: found, lambda: [{"name": name} | facts for name, facts in found.items()])
 
@@ -64,6 +64,7 @@ def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -
     from idiolect.data.fetching import fetch as get
 
     row = find_dataset(name)
+    # fetching twice would cost the home of the data, and could bring another version of it
     place = whereabouts(row)
     if place != "not here":
         _put_standing(row, "here already", as_format)

@@ -109,7 +109,7 @@ def serve(
         from idiolect.experiments.deploy.kits import serve as run_server
     use_cache(printing.quiet)
     with watched(out or kit / "result", live):
-        folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
+        folder = run_server(kit, printing.say, out)
         show(folder, printing)
 
 
@@ -126,9 +126,8 @@ def join(kit: Kit, printing: Printing) -> None:
     else:
         from idiolect.experiments.deploy.kits import join as run_site
     use_cache(printing.quiet)
-    say = (lambda text: None) if printing.quiet else remark
-    run_site(kit, say)
-    say("The run is over.")
+    run_site(kit, printing.say)
+    printing.say("The run is over.")
     if printing.as_format is not Format.text:
         put(printing.as_format, str, lambda: {"kit": str(kit), "over": True})
 
@@ -202,15 +201,14 @@ def demo(
     wanted = demo_spec(rounds) if spec is None else load(spec)
     tables = demo_tables(sites) if spec is None else spec_tables(wanted)
     folder = out or free_folder(Path("runs") / "deploy-demo")
-    say = (lambda text: None) if printing.quiet else remark
     if transport is Transport.flare:
         from idiolect.experiments.flare.demo import run_flare_demo
 
-        show(run_flare_demo(folder, wanted, tables, say), printing)
-        return
-    if transport is Transport.flower:
+        folder = run_flare_demo(folder, wanted, tables, printing.say)
+    elif transport is Transport.flower:
         from idiolect.experiments.flower.demo import run_flower_demo
 
-        show(run_flower_demo(folder, wanted, tables, say), printing)
-        return
-    show(run_demo(folder, wanted, tables, say), printing)
+        folder = run_flower_demo(folder, wanted, tables, printing.say)
+    else:
+        folder = run_demo(folder, wanted, tables, printing.say)
+    show(folder, printing)

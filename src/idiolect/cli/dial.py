@@ -41,12 +41,6 @@ class Stretch:
     ] = None
     seed: Seed = None
 
-    def wanted(self) -> list[float]:
-        """The values."""
-        from idiolect.experiments.dial import parse_values, values_of
-
-        return list(values_of(self.setting) if self.values is None else parse_values(self.values))
-
     def with_rounds(self, spec: Spec) -> Spec:
         """The spec with the rounds that were asked for."""
         if self.rounds is None:
@@ -75,17 +69,19 @@ def dial(
     from idiolect.cli.bar import Bar
     from idiolect.cli.option_names import in_options
     from idiolect.cli.training import show, use_cache
-    from idiolect.experiments.dial import walk
+    from idiolect.experiments.dial import parse_values, walk
     from idiolect.experiments.spec import check_seeds
 
-    wanted, remarks = way.wanted(), list[str]()
+    wanted, remarks = parse_values(way.values, way.setting), list[str]()
     by_spec = source is not None and source.suffix == ".toml"
+    # rounds come last, over those of the spec and of --set: an option of the command wins
     spec = way.with_rounds(_read(source, columns, way, running.overrides, remarks))
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
     use_cache(running.quiet)
     usual = running.out or Path("runs") / f"{spec.name}-dial"
     folder = free_folder(usual) if _is_finished(usual, running) else usual
+    # where nobody said how many, every value gets as many as theory needs for its optimum
     own_rounds = by_spec or way.rounds is not None or any("training.rounds" in text for text in running.overrides)
     named = in_options(running.overrides, {way.setting: "--values"}, ridge="" if way.l2 is None else "--l2")
     with named, Bar(running.quiet) as bar:
@@ -142,6 +138,7 @@ def _from_data(name: str, data: dict[str, object], way: Stretch, overrides: list
     spec = specs.from_table(specs.override(asked, overrides))
     if spec.model.l2 is not None:
         return spec
+    # theory needs strongly convex losses, and a table brings none: a ridge makes them so
     ridge, sentence = choose_ridge(spec)
     remarks.append(sentence)
     return dataclasses.replace(spec, model=dataclasses.replace(spec.model, l2=ridge))

@@ -52,10 +52,12 @@ def explain(
 def _explain_run(folder: Path, as_format: Format) -> None:
     """What left each client in a run, a dial, advice, or repeated splits, each of which is a run of its own."""
     from idiolect.record.codec import to_json
+    from idiolect.report.folder import Kind, kind_of
     from idiolect.report.privacy import EACH_SPLIT, statement_lines
-    from idiolect.report.splits_table import is_splits
 
-    inner = sorted(path for path in folder.glob("split-*") if path.is_dir()) if is_splits(folder) else []
+    several = kind_of(folder) is Kind.splits
+    # a folder of splits has no statement of its own: each split is a run, and all are alike but for their rows
+    inner = sorted(path for path in folder.glob("split-*") if path.is_dir()) if several else []
     stated = {path.name: _statement(path) for path in inner} or {folder.name: _statement(folder)}
     first = next(iter(stated))
     above = [EACH_SPLIT, f"That of {first}:", ""] if inner else []

@@ -57,6 +57,7 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
 
 def _sentence(error: Exception) -> tuple[str, int]:
     """The kinds are known by name, so that a failing `--help` need not import jax to find out."""
+    # of all ancestors: a DamagedError is a RequestError, too
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & {"RequestError", "FolderError"}:
         return str(error), 2
@@ -76,6 +77,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
 
 def _is_starved(error: BaseException | None) -> bool:
     """Whether memory ran out: an error says so, or an import or a thread fails while next to nothing is free."""
+    # where memory is short, libraries fail to load or to start a thread, with an error that speaks of something else
     if isinstance(error, ImportError | RuntimeError | SystemError):
         free = free_bytes()
         if free is not None and free < LITTLE_MEMORY:

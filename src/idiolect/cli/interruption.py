@@ -29,6 +29,7 @@ def _free_signals() -> dict[signal.Signals, Any]:
     """The signals that end a command and mean nothing else yet, with their handlers: `nohup`, say, ignores SIGHUP."""
     if threading.current_thread() is not threading.main_thread():
         return {}
+    # Python takes signals in its main thread alone, and Windows has no SIGHUP
     named = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
     found = {number: signal.getsignal(number) for number in named}
     return {number: by for number, by in found.items() if by in (signal.default_int_handler, signal.SIG_DFL)}
@@ -49,6 +50,7 @@ def heard() -> Iterator[Leave | None]:
 
     def interrupt(number: int, frame: Any) -> None:
         _NOTED[:] = _NOTED or [signal.Signals(number).name]
+        # raised inside a callback of the garbage collector it would be dropped: then it is sent again, a moment later
         lost = any(getattr(callback, "__code__", None) is frame.f_code for callback in gc.callbacks)
         remind(SOON if lost else AGAIN, number)
         if not lost:

@@ -53,6 +53,7 @@ def _text(listed: Mapping[str, Mapping[str, str]]) -> str:
         lines.append(group)
         width = max(len(name) for name in entries)
         for name, about in entries.items():
+            # at least 30 letters for what it is about, however narrow the terminal: less cannot be read
             lines += textwrap.wrap(
                 f"  {name:<{width}}  {about}", max(room, width + 34), subsequent_indent=" " * (width + 4)
             )

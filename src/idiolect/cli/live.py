@@ -39,5 +39,6 @@ def refuse_live(live: bool) -> None:
 
 def often_kept(spec: Spec) -> Spec:
     """The spec with checkpoints every few rounds: the live page reads the histories beside them."""
+    # what decides the numbers is the same: a run with and one without a page can resume one another
     every = min(spec.output.checkpoint_every, EVERY)
     return dataclasses.replace(spec, output=dataclasses.replace(spec.output, checkpoint_every=every))

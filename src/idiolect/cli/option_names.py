@@ -56,6 +56,7 @@ def said_by_option(sentence: str, overrides: Sequence[str] = (), of_methods: Map
     found = _SETTING.match(sentence)
     if found is None:
         return sentence
+    # `methods.LABEL.` in front says that the setting is a method's own
     name = found["name"]
     options = of_methods if found[0] != name else _OPTIONS
     if name not in options or any(name.rpartition(".")[2] in text.partition("=")[0] for text in overrides):

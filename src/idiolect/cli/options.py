@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.output import Format
+from idiolect.cli.output import Format, remark
 
 Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
@@ -48,6 +48,11 @@ class Printing:
 
     as_format: AsFormat = Format.text
     quiet: Quiet = False
+
+    def say(self, text: str) -> None:
+        """A line on standard error, but for a quiet command."""
+        if not self.quiet:
+            remark(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +89,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     A command with `Running` may import what a spec names, from installed packages and from its option --plugins.
     """
+    # typer reads a signature: it is shown one in which every group of options is spread out, and the call is put
+    # together again below. So a group is written once, however many commands have it.
     signature = inspect.signature(function, eval_str=True)
     kinds = {name: one.annotation for name, one in signature.parameters.items() if _is_group(one.annotation)}
     spread = [
@@ -100,6 +107,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
             for name, kind in kinds.items()
         }
+        # code that a spec names may only be imported by commands that train, and only while they do
         running = next((group for group in groups.values() if isinstance(group, Running)), None)
         if running is None:
             return function(**given, **groups)
@@ -117,9 +125,12 @@ def _is_group(annotation: object) -> bool:
 
 
 def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
-    default = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
-    out = Annotated[Path | None, typer.Option("--out", help=default)]
-    hints = typing.get_type_hints(kind, include_extras=True) | {"out": out}
+    """One for each field, whose help stands in an annotation, or as plain text in its metadata."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    told = {field.name: field.metadata["help"] for field in dataclasses.fields(kind) if "help" in field.metadata}
+    hints |= {name: Annotated[hints[name], typer.Option(help=text)] for name, text in told.items()}
+    folder = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
+    hints["out"] = Annotated[Path | None, typer.Option("--out", help=folder)]
     return [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
@@ -142,6 +153,7 @@ def parse_seeds(text: str) -> list[int]:
             raise RequestError(f"--seeds needs numbers such as 0,1,2 or 0-9, got {text!r}.")
         first = int(match[1])
         last = int(match[2]) if match[2] else first
+        # before the range is made: a slip such as 0-99999999 would take all memory
         if last - first > 10_000:
             raise RequestError(f"--seeds {text!r} names more than 10000 seeds; use fewer.")
         seeds += range(first, last + 1)

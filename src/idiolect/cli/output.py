@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from idiolect.record import last_words
 from idiolect.record.codec import to_json
 from idiolect.visible import one_line, visible
 
@@ -19,6 +20,8 @@ from idiolect.visible import one_line, visible
 class Guarded:
     """A text stream that writes only what can be seen; it is the given one in all else."""
 
+    # A name out of a table may hold control codes: printed as they are they could clear the screen, or write a line
+    # that looks like ours. Every text goes through here, so no caller has to think of it.
     def __init__(self, stream: Any):
         self.unguarded = stream
 
@@ -36,7 +39,7 @@ class Guarded:
         if self._narrow():
             shown = shown.encode("ascii", "backslashreplace").decode("ascii")
         self.unguarded.write(shown)
-        return len(text)
+        return len(text)  # of what was asked for: who counts what was written must not write the rest again
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write all of them."""
@@ -56,6 +59,11 @@ def guarded() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def speak_for_hosts() -> None:
+    """Standard error from here on, where the runtime may end this process; see `record.last_words`."""
+    sys.stderr = Guarded(last_words.have_somebody_speak())
 
 
 def terminal() -> Any:
@@ -101,6 +109,7 @@ def put(
 
 def as_csv(rows: Sequence[Mapping[str, object]], heads: Sequence[str] = ()) -> str:
     """Rows as CSV: all names that any row has, in the order in which they come up; nothing where a row has none."""
+    # a dictionary keeps the order in which names come up, a set does not
     columns = list(dict.fromkeys([*heads, *(name for row in rows for name in row)]))
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
@@ -130,6 +139,6 @@ def write_document(text: str) -> None:
     if stream.isatty() or not hasattr(stream, "buffer"):
         sys.stdout.write(text)
         return
-    stream.flush()
+    stream.flush()  # what was printed as text stands in another buffer, and comes first
     stream.buffer.write(text.encode("utf-8", "surrogateescape"))
     stream.buffer.flush()

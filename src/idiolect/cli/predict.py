@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from idiolect.cli.options import Plugins, Printing, command
-from idiolect.cli.output import Format, remark, write_document
+from idiolect.cli.output import Format, write_document
 from idiolect.record.codec import to_json
 from idiolect.record.errors import RequestError
 
@@ -65,16 +65,16 @@ def predict(
                 f"--format {printing.as_format} prints the answers, and --out {out} writes a file; leave one of them "
                 "out."
             )
-    say = (lambda text: None) if printing.quiet else remark
-    enable_cache(say)
+    enable_cache(printing.say)
+    # a date goes into JSON and Parquet as one, into text as it was written
     as_json = printing.as_format is Format.json
     as_csv = not as_json if out is None else out.suffix == ".csv"
     options: dict[str, Any] = {"model": model.value, "strict": strict, "as_written": as_csv, "trust": trust or ()}
     with own_code(plugins, only=trust or ()):
-        answers = answer(run, table, method, seed, **options, say=say)
+        answers = answer(run, table, method, seed, **options, say=printing.say)
     if out is not None:
         write_answers(answers, out)
-        say(f"{count_rows(answers.num_rows)} answered in {out}.")
+        printing.say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_json:
         write_document(json.dumps(to_json(answers.to_pylist()), default=str, allow_nan=False) + "\n")
     else:

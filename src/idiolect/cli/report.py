@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.options import Details, Printing, command
-from idiolect.cli.output import put, remark
+from idiolect.cli.output import put
 from idiolect.record.errors import RequestError
 
 COMPARED = Path("compared-runs.html")
@@ -53,11 +53,12 @@ def report(
         return
     if out is not None:
         raise RequestError("--out is for the page of several runs; the page of one lies in its folder: leave it out.")
+    # without a manifest a damaged file shows as any error at all: then the folder is at fault, not the program
     with blame_folder(run[0]):
         if figures is not None:
-            _draw_for_paper(run[0], figures, width or "column", printing.quiet)
+            _draw_for_paper(run[0], figures, width or "column", printing)
         for wanted in log or []:
-            _log(run[0], wanted, printing.quiet)
+            _log(run[0], wanted, printing)
         show(run[0], printing, details)
 
 
@@ -74,19 +75,17 @@ def _compare(runs: list[Path], printing: Printing, out: Path) -> None:
     )
 
 
-def _draw_for_paper(run: Path, figures: str, width: str, quiet: bool) -> None:
+def _draw_for_paper(run: Path, figures: str, width: str, printing: Printing) -> None:
     from idiolect.report.paper_figures import PLACE, parse_kinds, parse_width, write_paper_figures
 
     files = write_paper_figures(run, parse_kinds(figures), parse_width(width))
-    if not quiet:
-        remark(f"{len(files)} files of figures for a paper are in {run / PLACE}.")
+    printing.say(f"{len(files)} files of figures for a paper are in {run / PLACE}.")
 
 
-def _log(run: Path, wanted: str, quiet: bool) -> None:
+def _log(run: Path, wanted: str, printing: Printing) -> None:
     from idiolect.report.folder import read
     from idiolect.report.loggers import log_run, parse_log
 
     kind, target = parse_log(wanted)
     number = log_run(read(run), kind, target)
-    if not quiet:
-        remark(f"{kind}: {number} curves, of each method and seed, are in {target}.")
+    printing.say(f"{kind}: {number} curves, of each method and seed, are in {target}.")

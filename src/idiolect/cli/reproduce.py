@@ -77,9 +77,9 @@ def _usual_jobs(sizes: list[str]) -> int:
 
 def _page(folder: Path) -> str:
     """Build the page of one reproduction, and say where it is."""
-    from idiolect.report import build_report, is_reproduction
+    from idiolect.report import Kind, build_report, kind_of
 
-    return f"    Report: {build_report(folder)}" if is_reproduction(folder) else ""
+    return f"    Report: {build_report(folder)}" if kind_of(folder) is Kind.reproduction else ""
 
 
 def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:

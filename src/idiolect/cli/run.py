@@ -57,12 +57,14 @@ def _read(spec: Path, running: Running) -> tuple[Spec, Path, Path | None]:
         out, spec = out or spec, spec / "spec.toml"
     wanted = specs.load(spec, running.overrides)
     if running.override and not running.resume and not specs.is_same_run(specs.load(spec), wanted):
+        # executor, steps and rounds that were right for the run as it was could be wrong for this one
         wanted = dataclasses.replace(wanted, resolved={})  # it was chosen for another run
     return wanted, out or Path("runs") / wanted.name, repeats
 
 
 def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: bool, other: object) -> None:
     """The part of this host: all train, the first one writes and shows."""
+    from idiolect.cli.output import speak_for_hosts
     from idiolect.cli.training import Request, train_and_show
     from idiolect.core.checks import RequestError
     from idiolect.experiments import hosts as several
@@ -70,8 +72,10 @@ def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: boo
 
     if other is not None:
         raise RequestError("--hosts takes a spec file, or a run folder with --resume; a run is repeated on one host.")
+    speak_for_hosts()
     spec = several.join(hosts, spec)
     with several.workplace(folder, spec, running.resume) as own:
+        # every host computes the same; the others have no terminal that anyone reads
         if several.is_first():
             train_and_show(spec, own, running, Request(details=details))
         else:

@@ -30,16 +30,16 @@ def train_and_show(spec: Spec, folder: Path, running: Running, request: Request)
     """Run the spec into its folder, build the report, print the comparison; exit 1 where a method diverged."""
     from idiolect.core.checks import DivergedError
     from idiolect.experiments.execute import execute
-    from idiolect.experiments.splits import refuse_splits
 
     use_cache(running.quiet)
-    refuse_splits(folder)
+    # the page is served before training begins and until the report is there: a reader sees both
     with watched(folder, request.live) as page:
         with Bar(running.quiet) as bar:
             ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
             ways |= {"theory": request.theory, "repeats": request.repeats, "progress": page.update if page else None}
             done = execute(often_kept(spec) if request.live else spec, folder, **ways)
         show(folder, running, request.details, request.usual)
+    # the report comes first: what the other methods answer is worth having also where the command fails
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
     if lost and (not request.exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
@@ -56,6 +56,7 @@ def split_and_show(spec: Spec, folder: Path, splits: int, running: Running, usua
         try:
             found = run_splits(spec, folder, splits, **ways, started=bar.next_split)
         except KeyboardInterrupt:
+            # finished splits are kept whole; only the one at work goes back to its last checkpoint
             if bar.remark is not None:
                 bar.remark(f"{len(list(folder.glob('split-*/done')))} of {splits} splits are finished in {folder}.")
             raise

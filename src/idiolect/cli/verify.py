@@ -41,6 +41,7 @@ def _text(run: Path, problems: list[Problem]) -> str:
 
 
 def _way_out(one: Problem) -> str:
+    # what a report draws can be drawn again; what a run wrote cannot
     page = any(part in PAGE for part in Path(one.file).parts)
     return "    (`idiolect report` builds it again)" if page else ""
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who should learn with whom."""
 
-from idiolect.collaborate.neighbourhoods import counts as counts
-from idiolect.collaborate.neighbourhoods import identity as identity
-from idiolect.collaborate.neighbourhoods import mixture as mixture
 from idiolect.collaborate.neighbourhoods import neighbourhood_weights as neighbourhood_weights
 from idiolect.collaborate.neighbourhoods import neighbourhoods_from_pairs as neighbourhoods_from_pairs
-from idiolect.collaborate.neighbourhoods import uniform as uniform

@@ -65,12 +65,7 @@ def model_luck(sample: Sample) -> np.ndarray:
 
 def gain_noise(sample: Sample, saved: np.ndarray, means: np.ndarray) -> np.ndarray:
     """(clients, k, k) covariance of mean gains; rows of a block stand or fall together."""
-    centred = saved - means[sample.owner]
-    _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
-    totals = np.zeros((block.max(initial=0) + 1, saved.shape[1]))
-    np.add.at(totals, block.reshape(-1), centred)
-    owners = np.zeros(len(totals), np.int64)
-    owners[block.reshape(-1)] = sample.owner
+    totals, owners = sample.block_sums(saved - means[sample.owner]), sample.blocks[1]
     squares = np.zeros((sample.agents, saved.shape[1], saved.shape[1]))
     np.add.at(squares, owners, totals[:, :, None] * totals[:, None, :])
     blocks = np.bincount(owners, minlength=sample.agents)

@@ -24,6 +24,9 @@ from idiolect.collaborate.weights import exchange_of, learn_weights
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import Purpose, host_generator
 
+LEAST_SHARE = 1e-3  # kept in the lists of neighbours
+SEED = 0  # of landmarks and clusters: the same rows are always sorted alike
+
 
 class Neighbourhoods(NamedTuple):
     """Lambda in lists: client i gives `shares[i]` to the clients `members[i]`; every list sums to one."""
@@ -41,33 +44,31 @@ class Neighbourhoods(NamedTuple):
         return matrix
 
 
-def learn_in_blocks(
-    sample: Sample, penalty: float = 0.0, block: int = 100, landmarks: int = 16, seed: int = 0, least: float = 1e-3
-) -> Neighbourhoods:
-    """Lambda with N x landmarks + N x block judgements in place of N^2; shares below `least` are dropped.
+def learn_in_blocks(sample: Sample, penalty: float = 0.0, block: int = 100, landmarks: int = 16) -> Neighbourhoods:
+    """Lambda with N x landmarks + N x block judgements in place of N^2; shares below LEAST_SHARE are dropped.
 
     1. Sample: a few models (landmarks) are judged by all clients. 2. Cluster: clients whose rows judge them alike are
     sorted into blocks of at most `block`. 3. Refine: `learn_weights` inside every block.
     """
-    blocks, exchange = split_into_blocks(sample, penalty, block, landmarks, seed)
+    blocks, exchange = split_into_blocks(sample, penalty, block, landmarks)
     found = []
     for members in blocks:
         part = sample.some_agents(members)
         found.append((members, learn_weights(part, penalty).shares))
         exchange = exchange + exchange_of(part)
-    return listed(found, sample.agents, exchange, least)
+    return listed(found, sample.agents, exchange, LEAST_SHARE)
 
 
 def split_into_blocks(
-    sample: Sample, penalty: float, block: int = 100, landmarks: int = 16, seed: int = 0
+    sample: Sample, penalty: float, block: int = 100, landmarks: int = 16
 ) -> tuple[list[np.ndarray], Exchange]:
     """Clients that are alike, at most `block` together, and what finding them has cost."""
     if block < 2 or landmarks < 1:
         raise RequestError(f"block must be at least 2 and landmarks at least 1, got {block} and {landmarks}.")
     if sample.agents <= block:
         return [np.arange(sample.agents)], Exchange()
-    signatures, exchange = _signatures(sample, penalty, min(landmarks, sample.agents), seed)
-    return _sorted(_spread_over(signatures, sample.counts > 0), block, seed), exchange
+    signatures, exchange = _signatures(sample, penalty, min(landmarks, sample.agents))
+    return _sorted(_spread_over(signatures, sample.counts > 0), block), exchange
 
 
 def _spread_over(signatures: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -79,9 +80,9 @@ def _spread_over(signatures: np.ndarray, known: np.ndarray) -> np.ndarray:
     return found
 
 
-def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tuple[np.ndarray, Exchange]:
+def _signatures(sample: Sample, penalty: float, landmarks: int) -> tuple[np.ndarray, Exchange]:
     """(clients, landmarks): root of the nats that a client's rows hold against every landmark's model."""
-    draws = host_generator(seed, Purpose.PARTITION, sample.agents)
+    draws = host_generator(SEED, Purpose.PARTITION, sample.agents)
     chosen = np.sort(draws.choice(sample.agents, landmarks, replace=False))
     few = sample.some_agents(chosen)
     common = common_model(few, penalty)
@@ -109,16 +110,16 @@ def _refit(sample: Sample, penalty: float, nearest: np.ndarray, models: np.ndarr
     return np.where((np.diff(starts) > 0)[:, None], found, models)
 
 
-def _sorted(signatures: np.ndarray, block: int, seed: int) -> list[np.ndarray]:
+def _sorted(signatures: np.ndarray, block: int) -> list[np.ndarray]:
     """Blocks of at most `block` clients (never a single one), clusters of like clients kept together."""
     agents = len(signatures)
     seen = signatures
     if agents > _MOST_CLUSTERED:
-        draws = host_generator(seed, Purpose.PARTITION, agents, 1)
+        draws = host_generator(SEED, Purpose.PARTITION, agents, 1)
         seen = signatures[np.sort(draws.choice(agents, _MOST_CLUSTERED, replace=False))]
     # about two clusters to a block: a block that must be cut is cut between two of them
     clusters = min(max(2, 2 * agents // block), _MOST_CLUSTERS, len(np.unique(seen, axis=0)))
-    found = KMeans(clusters, n_init=1, random_state=seed % 2**32).fit(seen)
+    found = KMeans(clusters, n_init=1, random_state=SEED).fit(seen)
     label = found.labels_ if seen is signatures else found.predict(signatures)
     # neighbouring clusters stand side by side along the line of largest spread, and clients along it inside them
     middle = found.cluster_centers_.mean(axis=0)

@@ -22,6 +22,7 @@ from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
 
 LIPSCHITZ = 1 + 1 / np.e  # of a logistic gradient in (label x input), appendix A.1 (3)
+_QUANTILE = NormalDist().inv_cdf(0.95)  # a pair that is not close passes for it in one case of twenty
 SLICES_REVEAL = (
     f"The server sees means over at least {ROWS_PER_MEAN} neighbouring rows of every client along random directions, "
     "at most a quarter as many numbers as its rows hold."
@@ -36,20 +37,20 @@ class Distances(NamedTuple):
     exchange: Exchange
 
 
-def mean_differences(rows: Rows, level: float = 0.95) -> Distances:
+def mean_differences(rows: Rows) -> Distances:
     """Mean estimation: b_ij = |m_i - m_j|^2 / 2, which is exactly f_i(x*_j) - f_i(x*_i), debiased by both variances."""
     means, noise = _moments(rows, _flat(rows.targets))
     squares = _squares(means)
     doubt = noise[:, None] + noise
     # two means of the same law differ by their noise alone: what is expected of it is taken off
     value = 0.5 * np.maximum(squares - doubt, 0.0)
-    upper = 0.5 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt)) ** 2
+    upper = 0.5 * (np.sqrt(squares) + _QUANTILE * np.sqrt(doubt)) ** 2
     reveals = "The server sees every client's mean, variance and number of rows; the mean of one row is the row."
     sent = (Parcel("mean, variance and number of rows", (means.shape[1] + 2,), rows.clients),)
     return _distances(value, upper, Exchange(sent, 0, int(rows.counts.min()), reveals))
 
 
-def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelled: bool = True) -> Distances:
+def moment_differences(rows: Rows, diameter: float, labelled: bool = True) -> Distances:
     """Least squares: b_ij = D^2 |E_i(aa', ba') - E_j(aa', ba')|, D the diameter of the models that are considered.
 
     |grad f_i - grad f_j| <= D |difference| (A.1 (2)), and proposition 1 multiplies by D* <= D once more.
@@ -64,7 +65,7 @@ def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelle
     means, noise = _moments(rows, np.hstack(parts))
     squares, doubt = _squares(means), noise[:, None] + noise
     value = diameter**2 * np.sqrt(np.maximum(squares - doubt, 0.0))
-    upper = diameter**2 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt))
+    upper = diameter**2 * (np.sqrt(squares) + _QUANTILE * np.sqrt(doubt))
     features = inputs.shape[1]
     width = features * (features + 1) // 2 + means.shape[1] - features**2 + 2
     reveals = "The server sees every client's first and second moments, the sufficient statistics of least squares."
@@ -77,16 +78,14 @@ def least_rows_of_moments(features: int) -> int:
     return max(LEAST_ROWS, features + 2)
 
 
-def wasserstein_distances(
-    rows: Rows, diameter: float = 1.0, directions: int = 32, level: float = 0.95, labelled: bool = True, seed: int = 0
-) -> Distances:
+def wasserstein_distances(rows: Rows, diameter: float = 1.0, directions: int = 32, labelled: bool = True) -> Distances:
     """Logistic regression: b_ij = D (1 + 1/e) W_1 between the laws of (label -1/+1) x input, or of the inputs alone.
 
     W_1 is sliced: the mean over random directions of the distance along them, from means of neighbouring rows
     (`shadows`), times sqrt(features) as a unit vector's shadow is that much shorter. One feature: exact up to the
     steps. Small clients make the steps coarser and the directions fewer.
     """
-    sent = slice_rows(rows, directions, labelled, seed)
+    sent = slice_rows(rows, directions, labelled)
     described = np.stack([one.steps() for one in sent])
     scale = diameter * LIPSCHITZ * np.sqrt(np.prod(rows.inputs.shape[1:]))
     apart = np.stack([np.abs(described - one).mean(axis=1) for one in described])
@@ -94,7 +93,7 @@ def wasserstein_distances(
     noise = np.array([one.halves for one in sent]) ** 2 / 4  # (c_i^2 / n_i with halves = c_i sqrt(4/n_i))
     doubt = noise[:, None] + noise
     value = scale * np.sqrt(np.maximum(apart**2 - doubt, 0.0))
-    upper = scale * (apart + _quantile(level) * np.sqrt(doubt))
+    upper = scale * (apart + _QUANTILE * np.sqrt(doubt))
     sizes = sorted(Counter(one.numbers for one in sent).items())
     parcels = tuple(Parcel("means along directions, noise and number of rows", (size,), many) for size, many in sizes)
     return _distances(value, upper, Exchange(parcels, 0, ROWS_PER_MEAN, SLICES_REVEAL))
@@ -163,9 +162,3 @@ def _distances(value: np.ndarray, upper: np.ndarray, sent: Exchange) -> Distance
     for matrix in (value, upper):
         np.fill_diagonal(matrix, 0.0)
     return Distances(value, upper, sent._replace(pairs=len(value) * (len(value) - 1) // 2))
-
-
-def _quantile(level: float) -> float:
-    if not 0 < level < 1:
-        raise RequestError(f"level must be above 0 and below 1, got {level:g}. The usual level is 0.95.")
-    return NormalDist().inv_cdf(level)

@@ -46,12 +46,10 @@ def left_out_losses(sample: Sample, models: np.ndarray, penalty: float, fitted: 
 def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitted | None) -> np.ndarray:
     if not len(sample.owner):
         return np.zeros(0)
-    _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
-    block = block.reshape(-1)
+    block, holder = sample.blocks
     order = np.argsort(block, kind="stable")  # blocks of one client stand together
-    starts = np.searchsorted(block[order], np.arange(block.max() + 2))
+    starts = np.searchsorted(block[order], np.arange(len(holder) + 1))
     design, goals, owner = sample.design[order], sample.goals[order], sample.owner[order]
-    holder = owner[starts[:-1]]
     answers = own_answers(sample.loss, design, models[owner])
     gradients, hessians = (sums_of_groups(one, starts) for one in derivatives(sample.loss, design, goals, answers))
     bounds = np.searchsorted(holder, np.arange(sample.agents + 1))

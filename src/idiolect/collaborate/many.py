@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.blocks import Neighbourhoods, listed, split_into_blocks
+from idiolect.collaborate.blocks import LEAST_SHARE, Neighbourhoods, listed, split_into_blocks
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import Sample, common_model, expand, quick_models, row_weights
 from idiolect.collaborate.weights import (
@@ -26,7 +26,6 @@ from idiolect.collaborate.weights import (
 )
 
 BLOCK = 100  # clients of a block
-LEAST_SHARE = 1e-3  # kept in the lists of neighbours
 
 Report = Callable[[str, int, int], None]
 
@@ -51,32 +50,33 @@ class _Judged(NamedTuple):
 
 
 def learn_many(
-    sample: Sample, penalty: float, effort: Effort, report: Report = lambda label, done, total: None, seed: int = 0
+    sample: Sample, penalty: float, effort: Effort, report: Report = lambda label, done, total: None
 ) -> Found:
     """Blocks, candidates inside them, and per block their best mixture on held-out rows."""
     point = common_model(sample, penalty)  # one for all: sums at several points would tell a client's rows
-    judged = _judge_candidates(sample, point, penalty, effort, report, seed)
+    judged = _judge_candidates(sample, point, penalty, effort, report)
     losses = np.empty(len(sample.owner))
     for fold, blocks in enumerate(judged.blocks):
         inside = sample.fold == fold
         for members in blocks:  # the mixture has not seen the fold either
-            rows = _rows_of(sample, members)
+            rows = sample.rows_of(members)
             apart, here = rows[~inside[rows]], rows[inside[rows]]
-            mixture = stack(_part(sample, members, ~inside[rows]), judged.outputs[apart])
+            mixture = stack(sample.some_agents(members).take(~inside[rows]), judged.outputs[apart])
             answers = np.einsum("rco,c->ro", judged.outputs[here], mixture)
             losses[here] = sample.loss.row_losses(answers, sample.goals[here])
-    blocks, exchange = split_into_blocks(sample, penalty, BLOCK, seed=seed)
+    blocks, exchange = split_into_blocks(sample, penalty, BLOCK)
     exchange = exchange + judged.exchange
     models, found = np.empty((sample.agents, sample.size)), []
     totals = np.zeros(len(judged.names))
     for number, members in enumerate(blocks):
         part = sample.some_agents(members)
-        mixture = stack(part, judged.outputs[_rows_of(sample, members)])
+        mixture = stack(part, judged.outputs[sample.rows_of(members)])
         expansion = expand(part, point)
-        family, _ = candidates(part, expansion, penalty, effort)
+        family = candidates(part, expansion, penalty, effort)
         every = [quick_models(part, expansion, row_weights(one.shares, part.counts), penalty) for one in family]
         models[members] = np.einsum("c,cap->ap", mixture, np.stack(every))
-        found.append((members, _thinned(mixed(mixture, family))))
+        # in single precision: many matrices wait for the end
+        found.append((members, mixed(mixture, family).astype(np.float32)))
         totals += mixture * len(members)
         exchange = exchange + exchange_of(part, effort)
         report("blocks", sample.folds * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
@@ -86,9 +86,7 @@ def learn_many(
     return Found(losses, lists, models, mixtures, dict(zip(judged.names, map(float, means))))
 
 
-def _judge_candidates(
-    sample: Sample, point: np.ndarray, penalty: float, effort: Effort, report: Report, seed: int
-) -> _Judged:
+def _judge_candidates(sample: Sample, point: np.ndarray, penalty: float, effort: Effort, report: Report) -> _Judged:
     """Blocks and candidates without each fold in turn, asked about its rows."""
     outputs, names, all_blocks = np.zeros(0), list[str](), []
     exchange = Exchange()
@@ -96,34 +94,18 @@ def _judge_candidates(
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         there = places[sample.fold == fold]
-        blocks, cost = split_into_blocks(training, penalty, BLOCK, seed=seed)
+        blocks, cost = split_into_blocks(training, penalty, BLOCK)
         exchange = exchange + cost
         for number, members in enumerate(blocks):
             part, asked = training.some_agents(members), judged.some_agents(members)
             expansion = expand(part, point)
-            family, _ = candidates(part, expansion, penalty, effort)
+            family = candidates(part, expansion, penalty, effort)
             answers = held_out_answers(part, asked, expansion, family, penalty)
             if not names:
                 names = [one.name for one in family]
                 # in single precision: rows x candidates x outputs is the largest array of all
                 outputs = np.zeros((len(sample.owner), *answers.shape[1:]), np.float32)
-            outputs[there[_rows_of(judged, members)]] = answers
+            outputs[there[judged.rows_of(members)]] = answers
             report("blocks", fold * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
         all_blocks.append(blocks)
     return _Judged(names, outputs, all_blocks, exchange)
-
-
-def _rows_of(sample: Sample, members: np.ndarray) -> np.ndarray:
-    """Places of these clients' rows."""
-    counts = sample.counts[members]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(sample.starts[members], counts) + within
-
-
-def _part(sample: Sample, members: np.ndarray, kept: np.ndarray) -> Sample:
-    return sample.some_agents(members).take(kept)
-
-
-def _thinned(shares: np.ndarray) -> np.ndarray:
-    """In single precision: many matrices wait for the end."""
-    return shares.astype(np.float32)

@@ -9,8 +9,9 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from idiolect.core.checks import RequestError
+from idiolect.core.mixing import check_weights
 
+_STEPS = 200  # of the drawing's springs
 SMALLEST_SHARE = 0.01  # neighbours with less are counted in the weights, but not named
 
 
@@ -32,30 +33,10 @@ class CollaborationMap(NamedTuple):
         """Harmonic mean of the N_i."""
         return 1 / self.sample_saving
 
-    def neighbours(self, agent: int) -> list[tuple[int, float]]:
-        """(client, share) of those that count, largest first, without itself."""
-        row = self.shares[agent]
-        found = [(int(other), float(row[other])) for other in np.argsort(-row, kind="stable") if other != agent]
-        return [(other, share) for other, share in found if share >= SMALLEST_SHARE]
-
-
-def check_shares(shares: np.ndarray) -> np.ndarray:
-    """Lambda as float64; RequestError unless it is square, non-negative and its rows sum to one."""
-    matrix = np.asarray(shares, np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise RequestError(f"Lambda must have one row and one column per client, got shape {matrix.shape}.")
-    if not np.isfinite(matrix).all() or matrix.min(initial=0.0) < 0:
-        raise RequestError("Lambda's entries must be finite and at least 0; cut negative weights off.")
-    sums = matrix.sum(axis=1)
-    worst = int(np.argmax(np.abs(sums - 1))) if len(sums) else 0
-    if len(sums) and abs(sums[worst] - 1) > 1e-6:
-        raise RequestError(f"Lambda's rows must sum to 1, but row {worst} sums to {sums[worst]:g}; divide it by that.")
-    return matrix
-
 
 def collaboration_map(shares: np.ndarray, counts: np.ndarray) -> CollaborationMap:
     """N_i = (1/n_i) / sum_j lambda_ij^2 / n_j: for equal sizes and equal weights the number of neighbours."""
-    matrix = check_shares(shares)
+    matrix = check_weights(shares)
     rows = np.maximum(np.asarray(counts, np.float64), 1)
     effective = (1 / rows) / np.maximum((matrix**2 / rows).sum(axis=1), 1e-300)
     return CollaborationMap(matrix, effective, _order(matrix), _places(matrix))
@@ -70,7 +51,7 @@ def _order(shares: np.ndarray) -> np.ndarray:
     return np.asarray(leaves_list(linkage(squareform(distance, checks=False), "average")))
 
 
-def _places(shares: np.ndarray, steps: int = 200) -> np.ndarray:
+def _places(shares: np.ndarray) -> np.ndarray:
     """Springs between those who share, repulsion between all (Fruchterman and Reingold 1991), from a circle."""
     agents = len(shares)
     angles = 2 * np.pi * np.argsort(_order(shares)) / max(agents, 1)
@@ -81,12 +62,12 @@ def _places(shares: np.ndarray, steps: int = 200) -> np.ndarray:
     np.fill_diagonal(pull, 0.0)
     pull = pull / max(float(pull.max()), 1e-300)
     ideal = 1 / np.sqrt(agents)
-    for step in range(steps):
+    for step in range(_STEPS):
         gap = places[:, None] - places[None]
         length = np.maximum(np.sqrt((gap**2).sum(axis=2)), 1e-3)
         force = (ideal**2 / length**2 - pull * length / ideal)[..., None] * gap
         move = force.sum(axis=1) - 0.5 * places  # a weak pull inwards keeps clients without neighbours on the page
         reach = np.maximum(np.sqrt((move**2).sum(axis=1, keepdims=True)), 1e-12)
-        places = places + move / reach * np.minimum(reach, 0.2 * (1 - step / steps))
+        places = places + move / reach * np.minimum(reach, 0.2 * (1 - step / _STEPS))
     places = places - places.mean(axis=0)
     return places / max(float(np.abs(places).max()), 1e-12)

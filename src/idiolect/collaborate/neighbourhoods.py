@@ -26,30 +26,6 @@ def neighbourhood_weights(discrepancy: ArrayLike, accuracy: float, *, asymmetric
     return close / close.sum(axis=1, keepdims=True)
 
 
-def counts(discrepancy: ArrayLike, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
-    """N_i(eps), itself included: the speed-up of client i over training alone."""
-    b = check_discrepancy(discrepancy, asymmetric)
-    return (b <= check_accuracy(accuracy) / 2).sum(axis=1)
-
-
-def identity(agents: int) -> Neighbours:
-    """Every client alone."""
-    everyone = np.arange(_at_least_one(agents))
-    return mixing.from_pairs(agents, everyone, everyone, np.ones(agents))
-
-
-def uniform(agents: int) -> Neighbours:
-    """Every client listens to all alike: one model for all."""
-    return mixture(0.0, agents)
-
-
-def mixture(alpha: float, agents: int) -> Neighbours:
-    """alpha I + (1 - alpha) 11^T/N: alpha own, the rest of all. Algorithms do it without a matrix: `own_share`."""
-    if not 0 <= alpha <= 1:
-        raise RequestError(f"The own weight alpha of a mixture must be between 0 and 1, got {alpha:g}.")
-    return mixing.from_dense(alpha * np.eye(_at_least_one(agents)) + (1 - alpha) / agents)
-
-
 def neighbourhoods(discrepancy: ArrayLike, accuracy: float, *, asymmetric: str = "refuse") -> Neighbours:
     """`neighbourhood_weights` as lists, or as a matrix where that is faster."""
     return mixing.from_dense(neighbourhood_weights(discrepancy, accuracy, asymmetric=asymmetric))
@@ -72,11 +48,6 @@ def neighbourhoods_from_pairs(
 def discrepancies(discrepancy: ArrayLike, *, asymmetric: str = "refuse", largest: float = np.inf) -> Discrepancies:
     """b in the form that the time-adaptive algorithm carries; pairs further apart than `largest` may be dropped."""
     return mixing.discrepancies_from_dense(check_discrepancy(discrepancy, asymmetric), largest=largest)
-
-
-def discrepancies_from_pairs(agents: int, first: ArrayLike, second: ArrayLike, values: ArrayLike) -> Discrepancies:
-    """The same from unordered pairs, each given once, without an N x N matrix."""
-    return mixing.discrepancies_from_pairs(agents, *_both_ways(agents, first, second, values))
 
 
 def check_discrepancy(discrepancy: ArrayLike, asymmetric: str = "refuse") -> np.ndarray:
@@ -149,15 +120,11 @@ def _both_ways(
     if b[itself].any():
         raise RequestError(f"A client is at distance 0 from itself, got {b[itself].max():g}; leave such pairs out.")
     own, other, b = own[~itself], other[~itself], b[~itself]
-    everyone = np.arange(_at_least_one(agents))
+    if agents < 1:
+        raise RequestError(f"There must be at least one client, got {agents}.")
+    everyone = np.arange(agents)
     return (
         np.concatenate([own, other, everyone]),
         np.concatenate([other, own, everyone]),
         np.concatenate([b, b, np.zeros(agents)]),
     )
-
-
-def _at_least_one(agents: int) -> int:
-    if agents < 1:
-        raise RequestError(f"There must be at least one client, got {agents}.")
-    return agents

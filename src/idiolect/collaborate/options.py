@@ -23,6 +23,7 @@ from idiolect.collaborate.quadratic import (
 )
 from idiolect.collaborate.weights import QUICK, THOROUGH, Learned, exchange_of, learn_weights
 from idiolect.core.checks import RequestError
+from idiolect.theory.convex import MatrixRows
 
 OPTIONS = ("alone", "everybody", "neighbours")
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # in rows: (penalty/2) |V|^2 beside the sum of losses; strongest first
@@ -153,7 +154,7 @@ def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.nda
     found = []
     for row, model in zip(weights, models):
         part = sample.take(row[sample.owner] > 0)
-        found.append(loss.hessian(part.design, part.goals, row[part.owner], model.reshape(loss.shape)))
+        found.append(loss.hessian(MatrixRows(part.design, part.goals, row[part.owner]), model.reshape(loss.shape)))
     return np.stack(found)
 
 
@@ -187,13 +188,13 @@ def _fit_together(sample: Sample, penalty: float, start: np.ndarray | None) -> n
 def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
     """(rows, penalties) losses of training alone or with all, every row left out in turn."""
     losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
-    loss, ones = sample.loss, np.ones(len(sample.owner))
+    loss, rows = sample.loss, MatrixRows(sample.design, sample.goals, np.ones(len(sample.owner)))
     for place, penalty in enumerate(penalties):
         if way == "alone":
             models = _fit_alone(sample, penalty, models)
         else:
             models = _fit_together(sample, penalty, models)
-            whole = loss.hessian(sample.design, sample.goals, ones, models[0].reshape(loss.shape))
+            whole = loss.hessian(rows, models[0].reshape(loss.shape))
             fitted = Fitted(np.broadcast_to(whole, (sample.agents, *whole.shape)), np.ones(sample.agents))
         losses[:, place] = left_out_losses(sample, models, penalty, fitted)
     return losses

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import group_derivatives, group_optima, own_answers, sums_of_groups
+from idiolect.collaborate.batched import MOST_STEPS, group_derivatives, group_optima, own_answers, sums_of_groups
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
-from idiolect.theory.convex import ConvexLoss
+from idiolect.theory.convex import ConvexLoss, MatrixRows
 
 MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every client and fold
 FEW_COEFFICIENTS = 16  # up to here every row's own Hessian is formed: many small sums are one pass over the rows
@@ -59,6 +59,19 @@ class Sample:
         """(clients + 1,) where each client's rows begin."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
+    @cached_property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+        """(rows,) numbers of the blocks, client by client, whatever they are called; (blocks,) the client of each."""
+        pairs, number = np.unique(np.stack([self.owner, self.block]), axis=1, return_inverse=True)
+        return number.reshape(-1), pairs[0]
+
+    def block_sums(self, values: np.ndarray) -> np.ndarray:
+        """Row values added up within blocks: (rows, ...) to (blocks, ...)."""
+        number, owner = self.blocks
+        sums = np.zeros((len(owner), *values.shape[1:]))
+        np.add.at(sums, number, values)
+        return sums
+
     @property
     def size(self) -> int:
         """Coefficients of one model."""
@@ -90,11 +103,15 @@ class Sample:
 
     def some_agents(self, agents: np.ndarray) -> Sample:
         """Only these clients, numbered anew in the order given (which must rise)."""
-        counts = self.counts[agents]
-        owner = np.repeat(np.arange(len(agents)), counts)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        kept = self.take(self.starts[agents][owner] + within)
+        kept = self.take(self.rows_of(agents))
+        owner = np.repeat(np.arange(len(agents)), self.counts[agents])
         return dataclasses.replace(kept, owner=owner, agents=len(agents))
+
+    def rows_of(self, agents: np.ndarray) -> np.ndarray:
+        """Places of these clients' rows, client after client."""
+        counts = self.counts[agents]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(self.starts[agents], counts) + within
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Row values added up per client: (rows, ...) to (clients, ...)."""
@@ -209,10 +226,10 @@ def expand(sample: Sample, point: np.ndarray) -> Expansion:
     for cell in np.flatnonzero(np.diff(starts)):
         rows = slice(starts[cell], starts[cell + 1])
         place = divmod(int(cell), sample.folds)
-        ones = np.ones(starts[cell + 1] - starts[cell])
+        part = MatrixRows(design[rows], goals[rows], np.ones(starts[cell + 1] - starts[cell]))
         # of large models cell by cell: Hessians of single rows would not fit into memory
-        gradients[place] = loss.gradient(design[rows], goals[rows], ones, coefficients).reshape(-1)
-        hessians[place] = loss.hessian(design[rows], goals[rows], ones, coefficients)
+        gradients[place] = loss.gradient(part, coefficients).reshape(-1)
+        hessians[place] = loss.hessian(part, coefficients)
     return Expansion(point, gradients, hessians)
 
 
@@ -284,15 +301,16 @@ def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
-def common_model(sample: Sample, penalty: float, steps: int = 50) -> np.ndarray:
+def common_model(sample: Sample, penalty: float) -> np.ndarray:
     """The optimum of all rows: damped Newton from zero."""
-    return optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size), steps)
+    return optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size))
 
 
-def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray, steps: int = 50) -> np.ndarray:
+def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray) -> np.ndarray:
     """argmin sum_j a_j (rows of j) + (penalty/2) |V|^2 by Newton steps, halved until the value falls."""
     mine = sample.take(weights[sample.owner] > 0)
     loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
+    weighed = MatrixRows(mine.design, mine.goals, per_row)
     if len(mine.owner) == 0:
         return np.zeros(sample.size)  # all that a penalty alone asks for
 
@@ -302,10 +320,10 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
             return float(per_row @ rows + 0.5 * (ridge * point) @ point)
 
     point, now = start.copy(), value(start)
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         coefficients = point.reshape(loss.shape)
-        gradient = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
-        curvature = loss.hessian(mine.design, mine.goals, per_row, coefficients) + np.diag(ridge)
+        gradient = loss.gradient(weighed, coefficients).reshape(-1) + ridge * point
+        curvature = loss.hessian(weighed, coefficients) + np.diag(ridge)
         # a direction without curvature (an unpenalised bias of a class without rows) stays where it is
         curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
         step = np.linalg.solve(curvature, gradient)

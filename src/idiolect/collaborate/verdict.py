@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 from idiolect.collaborate.quadratic import Sample
 from idiolect.core.keys import Purpose, host_generator
-from idiolect.metrics.intervals import MINIMUM_ROWS
+from idiolect.metrics.paired import MINIMUM_ROWS
 from idiolect.metrics.summary import bootstrap_interval
 
 
@@ -48,28 +48,27 @@ def judge(test: Sample, row_losses: np.ndarray, pick: np.ndarray) -> Verdict:
     return Verdict(losses, pick, tested, right, tested & worse.any(axis=0))
 
 
-def regrets(verdicts: list[Verdict], ways: tuple[str, ...], seed: int = 0) -> dict[str, Estimate]:
+def regrets(verdicts: list[Verdict], ways: tuple[str, ...]) -> dict[str, Estimate]:
     """Mean loss above each client's best way, of the advice and every fixed way; splits averaged per client first."""
     named = {"advice": [one.taken for one in verdicts]}
     named |= {f"always {way}": [one.losses[:, place] for one in verdicts] for place, way in enumerate(ways)}
     best = [one.losses.min(axis=1) for one in verdicts]
-    return {name: _mean([ours - least for ours, least in zip(values, best)], seed) for name, values in named.items()}
+    return {name: _mean([ours - least for ours, least in zip(values, best)]) for name, values in named.items()}
 
 
-def savings(verdicts: list[Verdict], ways: tuple[str, ...], seed: int = 0) -> dict[str, Estimate]:
+def savings(verdicts: list[Verdict], ways: tuple[str, ...]) -> dict[str, Estimate]:
     """Mean test loss that the advice saves against every fixed way."""
     return {
-        f"always {way}": _mean([one.losses[:, place] - one.taken for one in verdicts], seed)
-        for place, way in enumerate(ways)
+        f"always {way}": _mean([one.losses[:, place] - one.taken for one in verdicts]) for place, way in enumerate(ways)
     }
 
 
-def _mean(splits: list[np.ndarray], seed: int) -> Estimate:
+def _mean(splits: list[np.ndarray]) -> Estimate:
     values = np.stack(splits)
     present = ~np.isnan(values)
     kept = present.any(axis=0)
     each = np.where(present, values, 0.0).sum(axis=0)[kept] / present.sum(axis=0)[kept]
-    low, high = bootstrap_interval(each, host_generator(seed, Purpose.BOOTSTRAP))
+    low, high = bootstrap_interval(each, host_generator(0, Purpose.BOOTSTRAP))
     return Estimate(float(each.mean()) if each.size else float("nan"), low, high)
 
 
@@ -78,10 +77,7 @@ def _measurably_worse(test: Sample, row_losses: np.ndarray, way: np.ndarray, bes
     rows = np.arange(len(test.owner))
     difference = row_losses[rows, way[test.owner]] - row_losses[rows, best[test.owner]]
     mean = test.means(difference)
-    _, block = np.unique(np.stack([test.owner, test.block]), axis=1, return_inverse=True)
-    totals = np.bincount(block.reshape(-1), difference - mean[test.owner])
-    owner = np.zeros(len(totals), np.int64)
-    owner[block.reshape(-1)] = test.owner
+    totals, owner = test.block_sums(difference - mean[test.owner]), test.blocks[1]
     blocks = np.bincount(owner, minlength=test.agents)
     squares = np.bincount(owner, totals**2, minlength=test.agents)
     spread = np.sqrt(squares * blocks / np.maximum(blocks - 1, 1)) / np.maximum(test.counts, 1)

@@ -60,7 +60,6 @@ class Learned(NamedTuple):
     shares: np.ndarray  # (clients, clients) Lambda
     mixture: dict[str, float]  # what each candidate contributes
     held_out: dict[str, float]  # mean held-out loss of each candidate, over clients
-    excess: Excess
     fold_shares: np.ndarray  # (folds, clients, clients): Lambda found without the rows of a fold, honest about them
 
 
@@ -142,18 +141,16 @@ def _group_losses(
     return total
 
 
-def candidates(
-    sample: Sample, expansion: Expansion, penalty: float, effort: Effort = THOROUGH
-) -> tuple[list[Candidate], Excess]:
+def candidates(sample: Sample, expansion: Expansion, penalty: float, effort: Effort = THOROUGH) -> list[Candidate]:
     """The family, from alone to all together, found on these rows."""
     excess, counts = pairwise_excess(sample, expansion, penalty), sample.counts
     family = [Candidate("alone", alone(sample.agents))]
     family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in effort.widths]
     family += grouped(sample, expansion, penalty, excess, effort)
-    return [*family, Candidate("everybody", together(counts))], excess
+    return [*family, Candidate("everybody", together(counts))]
 
 
-def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUGH) -> Learned:
+def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
     """Lambda for these clients: candidates on all rows, mixed as their held-out losses say.
 
     Sums are taken once, at one point: log losses taken at a point per fold would tell a client's rows.
@@ -164,14 +161,14 @@ def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUG
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         expansion = whole.leaving(fold)
-        family, _ = candidates(training, expansion, penalty, effort)
+        family = candidates(training, expansion, penalty)
         fold_families.append(family)
         if len(judged.owner):
             answers.append(held_out_answers(training, judged, expansion, family, penalty))
             rows.append(np.flatnonzero(sample.fold == fold))
     order = np.argsort(np.concatenate(rows))
     outputs = np.concatenate(answers)[order]
-    family, excess = candidates(sample, whole, penalty, effort)
+    family = candidates(sample, whole, penalty)
     mixture = stack(sample, outputs)
     fold_shares = np.stack(
         [
@@ -185,7 +182,6 @@ def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUG
         mixed(mixture, family),
         dict(zip(names, mixture.tolist())),
         dict(zip(names, map(float, losses))),
-        excess,
         fold_shares,
     )
 

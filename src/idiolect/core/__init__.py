@@ -17,6 +17,7 @@ from idiolect.core.importing import own_code as own_code
 from idiolect.core.keys import step_key as step_key
 from idiolect.core.kinds import Changes as Changes
 from idiolect.core.kinds import KeepsPrepared as KeepsPrepared
+from idiolect.core.kinds import RowReads as RowReads
 from idiolect.core.method import BY_ROWS as BY_ROWS
 from idiolect.core.method import Method as Method
 from idiolect.core.objective import Objective as Objective

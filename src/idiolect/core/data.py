@@ -100,9 +100,16 @@ class Rows:
 
     def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
         """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""
-        counts = self.counts[clients].astype(np.int32)
+        # not `counts`: of a million clients it takes longer than reading the rows of some
+        counts = (self.offsets[clients + 1] - self.offsets[clients]).astype(np.int32)
         if capacity is None:
             capacity = int(counts.max(initial=0))
+        if len(clients) and (counts == capacity).all() and (np.diff(clients) == 1).all():
+            # one after another and nothing to pad: copied at once
+            whole = slice(self.offsets[clients[0]], self.offsets[clients[-1] + 1])
+            both = (np.array(part[whole]) for part in (self.inputs, self.targets))
+            inputs, targets = (part.reshape(len(clients), capacity, *part.shape[1:]) for part in both)
+            return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
         inputs = np.zeros((len(clients), capacity, *self.inputs.shape[1:]), self.inputs.dtype)
         targets = np.zeros((len(clients), capacity, *self.targets.shape[1:]), self.targets.dtype)
         for row, client in enumerate(clients):

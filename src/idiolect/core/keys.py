@@ -51,6 +51,7 @@ class Purpose(enum.IntEnum):
     BOOTSTRAP = 15
     PREPROCESSING = 16
     ATTACKERS = 17
+    EVALUATED = 18
 
 
 def root_key(seed: ArrayLike) -> Key:
@@ -89,6 +90,12 @@ def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.
     """A NumPy generator for draws on the host, named by the same coordinates."""
     sequence = np.random.SeedSequence([seed % 2**63, int(purpose), *coordinates])
     return np.random.Generator(np.random.Philox(sequence))
+
+
+class Secret(NamedTuple):
+    """Words from the system's source of randomness, known to one side of a deployment alone."""
+
+    words: jax.Array
 
 
 def secret_words() -> np.ndarray:

@@ -36,6 +36,11 @@ class Objective(Settings, abc.ABC):
         """What becomes of its model's running statistics; None where it has none."""
         return None
 
+    @property
+    def unprotected(self) -> Objective:
+        """The objective for what never leaves the client: this one, or what is below a protection of its rows."""
+        return self
+
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
         """A start for w."""

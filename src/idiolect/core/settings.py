@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -86,7 +85,7 @@ def in_precision(owner: Owner, dtype: DTypeLike) -> Owner:
 
     def cast(node: Tree) -> Tree:
         whole = not is_per_client(node) and np.asarray(node).dtype.kind in "iu" and np.ndim(node) > 0
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32 if whole else dtype), node)
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.int32 if whole else dtype)), node)
 
     moved: Owner = jax.tree.map(cast, owner, is_leaf=is_per_client)
     return moved

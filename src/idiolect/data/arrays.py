@@ -34,6 +34,7 @@ def as_inputs(inputs: np.ndarray, tokens: bool, dtype: DTypeLike, whose: Whose) 
     if tokens:
         if inputs.dtype.kind not in "iu":
             raise RequestError(f"tokens=True needs whole-number inputs, got the type {inputs.dtype}.")
+        # they index an embedding
         return inputs.astype(np.int32)
     _check_finite(inputs, "inputs", whose)
     return _cast(inputs, "inputs", dtype, whose)
@@ -71,6 +72,7 @@ def as_targets(
     """What is predicted, the targets as numbers, what was done, and what may be a slip."""
     check_kind(kind)
     notes: list[str] = []
+    # whoever names the classes has numbered them
     if kind is None and classes is not None:
         kind = "classification"
     if kind is None:
@@ -84,6 +86,7 @@ def as_targets(
     if targets.dtype.kind not in "biufUSM":
         raise RequestError(f"Targets must be numbers or texts, got the type {targets.dtype}; write their names.")
     _check_finite(targets, "targets", whose)
+    # labels of all clients at once: a client with few of them numbers them like the others
     names, codes = encode_labels(targets)
     if len(names) < 2:
         raise RequestError(f"All targets equal {names[0]!r}; a constant has nothing to learn.")
@@ -109,8 +112,6 @@ def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> Non
     rule, way_out = f"With classes given, targets must be class numbers 0 to {classes - 1}", "number them from 0"
     if targets.dtype.kind not in "iu":
         raise RequestError(f"{rule}, got the type {targets.dtype}; {way_out}.")
-    if not targets.size:
-        raise RequestError(f"{rule}, but they hold nothing, shape {targets.shape}; leave no row empty.")
     lowest = 0 if targets.ndim == 1 else -1  # a position of a sequence may have no target
     if targets.min() < lowest or targets.max() >= classes:
         place = np.argwhere((targets < lowest) | (targets >= classes))[0]
@@ -123,6 +124,7 @@ def _cast(values: np.ndarray, word: str, dtype: DTypeLike, whose: Whose) -> np.n
     """In the wanted precision; a number too large for it is refused rather than made infinite."""
     with np.errstate(over="ignore"):
         cast = values.astype(dtype, copy=False)
+    # nothing was cast: nothing can have overflowed
     if cast is not values:
         _check_finite(cast, word, whose)
     return cast

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
-from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS, convert
+from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS
 from idiolect.data.task import label_name
 
 DAY_MICROSECONDS = 86_400_000_000
@@ -68,6 +68,7 @@ class Column:
         except pa.ArrowException as error:
             first = str(error).splitlines()[0]
             raise RequestError(f"Column {self.name!r} cannot be read as numbers: {first}.") from None
+        # one infinite value would make the mean infinite, and every scaled value not-a-number
         infinite = np.flatnonzero(np.isinf(values))
         if infinite.size:
             raise RequestError(
@@ -109,6 +110,7 @@ class Column:
                 "another."
             )
         try:
+            # once per different value, not per row
             names = [_written(value) for value in self._encoded.dictionary.to_pylist()]
         except (ValueError, OverflowError) as error:
             raise RequestError(f"Column {self.name!r} cannot be read as text: {error}.") from None
@@ -124,11 +126,10 @@ class Column:
         return (self.data.cast(pa.float64(), safe=False) if decimal else self.data).to_numpy()
 
     def conform(self, kind: str) -> pa.ChunkedArray:
-        """The values as a kind that is known from elsewhere; what cannot be read so is refused."""
-        if kind == TEXT and self.kind != TEXT:
+        """A typed column as a kind that is known from elsewhere; what cannot be read so is refused."""
+        if kind == TEXT:
             return pa.chunked_array([pa.array(self.texts, pa.string())])
-        if self.kind == TEXT:
-            return convert(self.data, kind, self.name)
+        # true and false are the numbers 1 and 0
         if self.kind == kind or (self.kind is not None and {self.kind, kind} == {NUMBER, TRUTH}):
             return self.data
         raise RequestError(f"Column {self.name!r} must hold {WORDS[kind]}, got the type {self.data.type}; convert it.")

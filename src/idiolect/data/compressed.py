@@ -39,6 +39,7 @@ def existing(path: str | Path) -> Path:
         inside = sorted(entry.name for entry in path.iterdir() if entry.is_file())
         such = f", such as {path / inside[0]}" if inside else "; this folder holds none"
         raise RequestError(f"{path} is a folder, but a file is needed; name the file inside it{such}.")
+    # the nearest of thousands of names would be near by chance
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     hint = nearest(path.name, beside) if beside and len(beside) <= 50 else ""
     raise RequestError(f"There is no file {path}; check the path.{hint}")

@@ -66,6 +66,7 @@ def _cells(path: Path, inputs: str, targets: str) -> tuple[np.ndarray, np.ndarra
 
     content = loadmat(path)
     tasks = content[inputs].ravel()
+    # MATLAB keeps one cell per task: row by row it is the number of the cell
     numbers = np.repeat(np.arange(len(tasks), dtype=np.uint8), [len(task) for task in tasks])
     return np.concatenate(list(tasks)), np.concatenate(list(content[targets].ravel())).ravel(), numbers
 
@@ -117,6 +118,7 @@ def uci_har(originals: Mapping[str, Path]) -> dict[str, Content]:
             np.concatenate([_numbers(archive, f"{part}/{word}_{part}.txt") for part in HAR_PARTS]).ravel().astype(int)
             for word in ("subject", "y")
         )
+    # by person, then activity, then as they came: windows of one recording stay neighbours
     order = np.lexsort((np.arange(len(label)), label, subject))
     windows = np.stack(signals, axis=1)[order]
     subject, label = subject[order], label[order]
@@ -185,6 +187,7 @@ def _records(archive: tarfile.TarFile, names: tuple[str, ...]) -> tuple[np.ndarr
         file = archive.extractfile(f"cifar-10-batches-bin/{name}.bin")
         assert file is not None  # a missing member is a KeyError
         parts.append(np.frombuffer(file.read(), np.uint8).reshape(-1, 1 + 3072))
+    # five files of training images are one set
     records = np.concatenate(parts)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,29 +31,22 @@ class Delimited(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_delimited(
-    path: str | Path, usual: str = ",", column_names: Sequence[str] | None = None, fixed: bool = False
-) -> Delimited:
-    """The cells of a text file; `usual` is what its name promises as a separator, and decides if it is `fixed`.
-
-    With `column_names` the file has no header line.
-    """
+def read_delimited(path: str | Path, usual: str = ",") -> Delimited:
+    """The cells of a text file with a header line; `usual` is what its name promises as a separator."""
     content = utf8_bytes(read_bytes(path), path)
     separator, content = _announced(content)
     if not content.strip():
         raise RequestError(f"{path} is empty; it needs a header line and rows.")
     records = _sample(content)  # the separator and the header are found by Python's reader, the cells by Arrow's
     if separator is None:
-        separator = usual if fixed else find_separator(records, usual)
+        separator = find_separator(records, usual)
     header = _cells(records[:1], separator)
-    names = list(column_names or (header[0] if header else [""]))
-    table = _parse(content, separator, len(names), path)
-    if column_names is None:
-        table = table.slice(1)
+    names = header[0] if header else [""]
+    table = _parse(content, separator, len(names), path).slice(1)
     notes = []
     if separator != usual:
         notes.append(f"The columns of {Path(path).name} are separated by {SEPARATORS.get(separator, repr(separator))}.")
-    quoted = _quoted_columns(content, separator, len(names), column_names is None)
+    quoted = _quoted_columns(content, separator, len(names))
     return Delimited(table.rename_columns([name.strip() for name in names]), separator, quoted, tuple(notes))
 
 
@@ -83,6 +75,7 @@ def _sample(content: bytes) -> list[str]:
     """The first records, without one that the sample cuts off."""
     text = content[:SAMPLE_BYTES].decode("utf-8", "ignore")
     lines = [line for line in io.StringIO(text, newline=None) if line.strip()]
+    # the sample may have cut the last record, and a short one would look like another separator
     if len(content) > SAMPLE_BYTES and len(lines) > 1:
         lines.pop()
     return lines[: SAMPLE_RECORDS + 1]
@@ -97,6 +90,7 @@ def _cells(records: list[str], separator: str) -> list[list[str]]:
 
 def _parse(content: bytes, separator: str, width: int, path: str | Path) -> pa.Table:
     try:
+        # in threads first: nearly every file is well formed
         return _arrow_csv(content, separator, width, threads=True)
     except (pa.ArrowException, OverflowError, ValueError):
         pass
@@ -119,7 +113,7 @@ def _arrow_csv(content: bytes, separator: str, width: int, threads: bool, **pars
     )
 
 
-def _quoted_columns(content: bytes, separator: str, width: int, header: bool) -> frozenset[int]:
+def _quoted_columns(content: bytes, separator: str, width: int) -> frozenset[int]:
     """Columns whose every value stands in quotes, in a file that does not put everything in quotes.
 
     Rows with separators or line ends inside quotes are passed over: they cannot be cut without reading the quotes.
@@ -140,7 +134,7 @@ def _quoted_columns(content: bytes, separator: str, width: int, header: bool) ->
     except (pa.ArrowException, OverflowError, ValueError):
         return frozenset()
     quoted, bare = set(), 0
-    for position, column in enumerate(raw.slice(1 if header else 0).columns):
+    for position, column in enumerate(raw.slice(1).columns):
         cells = pc.utf8_trim_whitespace(column)
         cells = cells.filter(pc.not_equal(cells, ""))
         marked = pc.sum(pc.starts_with(cells, '"')).as_py() or 0

@@ -98,6 +98,7 @@ class CategoryColumn:
         """Sentences about categories never seen, and about missing ones where none were."""
         new = Counter(text for text in column.texts if text is not None)
         missing = len(column) - new.total()
+        # what is left are the texts that training has not seen
         for level in self.levels:
             del new[level]
         found = []
@@ -111,6 +112,13 @@ class CategoryColumn:
                 f"Column {self.name!r} has {what} never seen in training, {names}, in {rows}: read as missing."
             )
         return found
+
+
+def unscaled(column: NumberColumn | CategoryColumn) -> NumberColumn | CategoryColumn:
+    """The column without a number of all clients: each is scaled by its own rows."""
+    if isinstance(column, CategoryColumn):
+        return column
+    return dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
 
 
 class Fitted(NamedTuple):
@@ -134,6 +142,7 @@ def fit_column(column: Column, owner: np.ndarray, clients: int, scaling: str, na
         if named:
             raise RequestError(f"Column {name!r} must hold numbers or texts, got the type {kind}; convert it.")
         return Fitted(None, warning=f"Column {name!r} has the type {kind}, which cannot be an input, and was left out.")
+    # beyond 2^53 neighbouring numbers become one: such columns are names
     if column.kind == TEXT or column.has_long_integers:
         fitted = fit_category(name, summarise_texts(column.texts, owner, clients), named)
         if column.kind == TEXT:
@@ -189,6 +198,7 @@ def fit_number(name: str, each: Numbers, kind: str, scaling: str) -> Fitted:
 def own_scales(each: Numbers, scaling: str) -> np.ndarray:
     """(clients, 3): fill, centre and scale of each client by its own rows; 0, 0, 1 without a value."""
     centres, scales, _ = centres_and_scales(each)
+    # a gap is filled in the units of the column, whether it is scaled or not
     fills = centres.copy()
     if scaling == "none":
         centres, scales = np.zeros_like(centres), np.ones_like(scales)

@@ -208,6 +208,7 @@ class Federation:
         targets = self.train.targets.reshape(len(owner), -1)
         if self.task.kind == "classification":
             table = np.zeros((self.clients, len(self.task.classes)))
+            # a position without a target has -1, and belongs to no class
             labels = targets.reshape(-1)
             np.add.at(table, (np.repeat(owner, targets.shape[1])[labels >= 0], labels[labels >= 0]), 1)
             shares = table / np.maximum(1, table.sum(axis=1, keepdims=True))
@@ -252,24 +253,6 @@ class Federation:
             sentences.append(f"{amount} further {never}.")
         return sentences
 
-    def as_dtype(self, dtype: DTypeLike) -> Federation:
-        """The same federation with floating inputs and targets in another precision."""
-
-        def cast(rows: Rows) -> Rows:
-            inputs, targets = (
-                array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
-                for array in (rows.inputs, rows.targets)
-            )
-            return dataclasses.replace(rows, inputs=inputs, targets=targets)
-
-        return dataclasses.replace(
-            self,
-            train=cast(self.train),
-            validation=cast(self.validation),
-            test=cast(self.test),
-            held_out=None if self.held_out is None else self.held_out.as_dtype(dtype),
-        )
-
 
 class Owned(NamedTuple):
     """Rows with an owner each, before they are split."""
@@ -301,8 +284,10 @@ def assemble(
     def gather(clients: np.ndarray) -> Federation:
         place = np.full(len(rows.names), -1)
         place[clients] = np.arange(len(clients))
+        # -1 for rows of clients that are not gathered now: those held out, or those that train
         position = place[rows.owner]
         *parts, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
+        # every part in the order of clients, which `Rows` needs: its offsets say where each begins
         first, second, third = (_by_client(position, chosen) for chosen in parts)
         train, validation, test = (_rows_at(rows, position, index, len(clients)) for index in (first, second, third))
         names = tuple(rows.names[client] for client in clients)
@@ -393,6 +378,7 @@ def _from_owned(
     def whose(row: int) -> str:
         return f"client {names[owner[row]]!r} (row {row})"
 
+    # where numbers are wanted, or a token at each position, rows of zeros and ones may be meant so
     if task != "regression" and not tokens:
         refuse_one_hot(columns["targets"], None if classes is None else len(classes))
     numbers = as_inputs(columns["inputs"], tokens, dtype, whose)

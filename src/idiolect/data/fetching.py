@@ -19,10 +19,11 @@ from xml.etree.ElementTree import ParseError
 from idiolect.core.checks import RequestError
 from idiolect.data.catalogue import Dataset, Original
 from idiolect.data.compressed import existing
-from idiolect.data.packing import Content, digest, file_digest, pack
+from idiolect.data.packing import Content, digest, pack
 from idiolect.record.errors import FetchError
 from idiolect.record.files import make_writable, write_whole
 from idiolect.record.lock import locked
+from idiolect.record.sealed import digest_of
 
 Report = Callable[[str, int, int | None], None]  # name of a file, bytes that are there, bytes of all if known
 
@@ -68,7 +69,7 @@ def build(dataset: Dataset, given: Path, folder: Path) -> tuple[str, ...]:
     strange = [
         f"{originals[one.name]} is not byte for byte the known original (SHA-256 {one.sha256})."
         for one in dataset.originals
-        if one.sha256 is not None and file_digest(originals[one.name]) != one.sha256
+        if one.sha256 is not None and digest_of(originals[one.name]) != one.sha256
     ]
     return (*strange, *remarks)
 
@@ -98,6 +99,7 @@ def _find_originals(dataset: Dataset, given: Path) -> dict[str, Path]:
 
 def _keep(dataset: Dataset, originals: Mapping[str, Path], folder: Path) -> tuple[str, ...]:
     """Convert, check and write; nothing is written unless all of it is right."""
+    # all of it before the first file is written: a set is there whole or not at all
     built = _converted(dataset, originals)
     others = [path for path in dataset.files if digest(built[path]) != dataset.files[path]]
     if others and dataset.exact:
@@ -133,7 +135,7 @@ def _some(originals: Mapping[str, Path]) -> str:
 
 def download(original: Original, path: Path, name: str, report: Report) -> Path:
     """The original at `path`, whole and checked; what an interrupted download left beside it is continued."""
-    if path.is_file() and original.sha256 in (None, file_digest(path)):
+    if path.is_file() and original.sha256 in (None, digest_of(path)):
         return path
     partial = path.with_name(f"{path.name}.partial")
     by_hand = f"or get the file elsewhere and use `idiolect datasets build {name} --from FILE`"
@@ -149,13 +151,14 @@ def download(original: Original, path: Path, name: str, report: Report) -> Path:
             f"{original.address} could not be read ({reason}); connect to the network and run the command again, which "
             f"goes on where it stopped, {by_hand}."
         ) from None
-    found = file_digest(partial)
+    found = digest_of(partial)
     if original.sha256 not in (None, found):
         partial.unlink()
         raise FetchError(
             f"{original.address} has the SHA-256 {found}, not {original.sha256}; nothing was kept. Try again, "
             f"{by_hand}."
         )
+    # only now under its own name, which says that it is whole
     os.replace(partial, path)
     return path
 
@@ -172,7 +175,12 @@ def _receive(address: str, partial: Path, report: Report) -> None:
         if error.headers.get("Content-Range", "").rpartition("/")[2] == str(have):
             return
         response = _ask(address, 0)
+    _save(response, partial, have, report)
+
+
+def _save(response: http.client.HTTPResponse, partial: Path, have: int, report: Report) -> None:
     with response:
+        # a server may ignore the range and send everything: then the file begins anew
         continued = response.status == http.HTTPStatus.PARTIAL_CONTENT
         done = have if continued else 0
         length = response.headers.get("Content-Length")

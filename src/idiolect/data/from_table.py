@@ -45,15 +45,16 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     if request.weight is not None:
         # from the whole table, so that a refusal names rows as they stand there
         weights = _read_weights(Column(request.weight, reading.table.column(request.weight)))[kept]
-        word = f"The weight column {request.weight!r}"
-        check_weights(weights, word, lambda row: f"row {kept[row]}", owner, names)
+        check_weights(weights, f"The weight column {request.weight!r}", lambda row: f"row {kept[row]}", owner, names)
         notes += weight_notes(weights, f"Column {request.weight!r}")
     planned, groups = plan_rows(columns, request, owner, names)
+    # held-out clients do not train, so that nothing may be learnt from them, not even a mean
     learners = Learners(owner, names, (planned.parts == TRAIN) & ~planned.held_out[owner])
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
         fitted, preparation = _fit(columns, request, doubts.kept, task, learners)
         inputs, values = fitted.encode(columns, dtype), fitted.encode_targets(columns, dtype)
     _refuse_too_large(fitted, inputs, values)
+    # doubts are about columns that became inputs: what was left out has been said already
     used = [columns[column.name] for column in fitted.columns]
     sent = preparation.only(np.flatnonzero(~planned.held_out))
     warnings = [

@@ -194,6 +194,7 @@ def _moment(text: str, decimal_comma: bool = False) -> int | None:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
+    # Python cannot subtract a time without a zone from one that has one
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return (moment - _EPOCH) // datetime.timedelta(microseconds=1)

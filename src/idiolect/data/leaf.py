@@ -40,6 +40,7 @@ def read_leaf_json(path: str | Path) -> LeafData:
     inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
     alphabet = _alphabet([*inputs, *targets]) if any(map(_is_text, inputs)) else ""
     offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
+    # texts beside texts are characters to guess, beside numbers they are names of classes
     labels = not alphabet and bool(targets) and all(map(_is_text, targets))
     answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
     return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
@@ -150,6 +151,7 @@ def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.nda
     try:
         if alphabet and any(map(_is_text, entries)):
             codes = _characters(entries, alphabet)
+            # one character after each text: a number per row, as other labels are
             return codes[:, 0] if word == "y" and codes.shape[1] == 1 else codes
         values = np.array(entries)
         if values.dtype.kind not in "biuf":

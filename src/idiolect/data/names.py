@@ -34,6 +34,7 @@ def lookalike_warnings(names: tuple[str, ...], column: str) -> list[str]:
     """A warning that names the values which differ only in blanks, or only in how one number is written."""
     groups: dict[object, list[str]] = {}
     for name in names:
+        # blanks in front, behind and doubled are what a reader does not see
         plain = " ".join(name.split())
         number = _exact_number(plain)
         groups.setdefault(plain if number is None else number, []).append(name)

@@ -39,14 +39,9 @@ def digest(content: Content) -> str:
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
     found = hashlib.sha256()
+    # sorted, since their order in a file says nothing; with type and shape, since equal bytes may differ in these
     for name in sorted(content):
         values = np.ascontiguousarray(content[name])
         found.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
         found.update(values.tobytes())
     return found.hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file as it lies there."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

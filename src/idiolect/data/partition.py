@@ -87,6 +87,7 @@ def labels_per_client(
         notes.append(f"{swapped} {were} given to clients holding more common ones.")
     assignment = np.empty(codes.size, np.int64)
     for label in range(distinct):
+        # in random order, so that the rows left over do not always go to the first clients
         holders = draws.permutation(np.flatnonzero(held[:, label]))
         members = draws.permutation(np.flatnonzero(codes == label))
         assignment[members] = holders[np.arange(members.size) % holders.size]
@@ -108,6 +109,7 @@ def label_ratio(labels: ArrayLike, clients: int, seed: int) -> Partition:
     ratios = np.arange(1, clients + 1) / clients
     positives, total = int(codes.sum()), codes.size
     share = positives / total
+    # the smallest ratio is 1/n: a mean below it cannot be met by sizes, whatever they are
     if clients > 1 and share > ratios[0]:
         sizes = total * _tilted(ratios, share)
         notes = [f"Client i of {clients} holds a fraction (i + 1)/{clients} of positive rows; sizes follow from that."]
@@ -179,6 +181,7 @@ def dirichlet_mixtures(labels: ArrayLike, clients: int, concentration: float, se
     for client in range(clients):
         mixture = _dirichlet(draws, distinct, concentration)
         for _ in range(codes.size // clients + (client < codes.size % clients)):
+            # a label that has run out drops out of the mixture, whose rest is scaled up
             left = np.array([len(pool) > 0 for pool in pools])
             shares = np.where(left, mixture, 0.0)
             shares = shares / shares.sum() if shares.sum() > 0 else left / left.sum()
@@ -281,6 +284,7 @@ def _tilted(ratios: np.ndarray, mean: float) -> np.ndarray:
     low, high = -1e5, 1e5
     for _ in range(200):
         middle = (low + high) / 2
+        # less the largest exponent: exp(1e5) has no value
         weights = np.exp(middle * ratios - np.max(middle * ratios))
         weights /= weights.sum()
         low, high = (middle, high) if weights @ ratios < mean else (low, middle)

@@ -13,12 +13,12 @@ from numpy.typing import DTypeLike
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import Column, columns_of
-from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_column, own_scales
+from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_column, own_scales, unscaled
 from idiolect.data.kinds import TEXT
-from idiolect.data.preparation import LOCAL, Preparation, sent_for
+from idiolect.data.preparation import LOCAL, Preparation, Sent, sent_for
 from idiolect.data.summaries import Learners, Numbers
 from idiolect.data.tables import read_table, require_columns
-from idiolect.data.target_columns import TargetColumns, fit_targets, target_values
+from idiolect.data.target_columns import FittedTargets, TargetColumns, fit_targets, target_values
 from idiolect.data.task import Task, label_name
 
 if TYPE_CHECKING:
@@ -48,29 +48,33 @@ class Preprocessing:
         refused if the request names them.
         """
         owner, clients = rows.owner[rows.training], len(rows.names)
-        fitted = [
-            fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in request.named)
+        fitted = {
+            name: fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in request.named)
             for name in features
-        ]
-        kept = tuple(found.column for found in fitted if found.column is not None)
-        warnings = tuple(filter(None, (found.warning for found in fitted)))
-        if not kept:
-            raise RequestError(
-                f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to "
-                f"learn from in the training rows; name others with --features. {' '.join(warnings[:1])}".rstrip()
-            )
-        local = request.preparation == LOCAL  # nothing about numbers is exchanged: targets keep their units
-        targets = fit_targets(
-            [columns[name] for name in request.targets], rows, task, "none" if local else request.target_scaling
+        }
+        targets = fit_targets([columns[name] for name in request.targets], rows, task, request.of_targets)
+        nothing = (
+            f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to learn "
+            "from in the training rows; name others with --features."
         )
-        recipe = cls(kept, targets.column, (), request.client, warnings)
-        notes = list(filter(None, (found.note for found in fitted)))
-        if local:
-            recipe, notes = _localized(recipe, fitted, rows.names, request.scaling)
-        recipe = dataclasses.replace(recipe, notes=(*notes, *targets.notes))
-        summaries = {name: found.sent for name, found in zip(features, fitted) if found.sent is not None}
-        sent = sent_for({**summaries, **targets.sent}, request.preparation)
+        recipe, sent = cls.of_fitted(fitted, targets, request, nothing)
+        if request.preparation == LOCAL:
+            recipe = _localized(recipe, fitted, rows.names, request.scaling)
         return recipe, Preparation(request.preparation, clients, np.bincount(owner, minlength=clients), sent)
+
+    @classmethod
+    def of_fitted(
+        cls, fitted: Mapping[str, Fitted], targets: FittedTargets, request: TableRequest, nothing: str
+    ) -> tuple[Preprocessing, tuple[Sent, ...]]:
+        """The recipe of fitted columns, and what was sent for it; `nothing` refuses a table without an input."""
+        kept = tuple(found.column for found in fitted.values() if found.column is not None)
+        warnings = tuple(filter(None, (found.warning for found in fitted.values())))
+        if not kept:
+            raise RequestError(f"{nothing} {' '.join(warnings[:1])}".rstrip())
+        notes = (*filter(None, (found.note for found in fitted.values())), *targets.notes)
+        summaries = {name: found.sent for name, found in fitted.items() if found.sent is not None}
+        sent = sent_for({**summaries, **targets.sent}, request.preparation)
+        return cls(kept, targets.column, notes, request.client, warnings), sent
 
     @property
     def task(self) -> Task:
@@ -98,7 +102,7 @@ class Preprocessing:
 
     def apply(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs (rows, features) for rows of any table source; the target column is not needed."""
-        return self.encode(self._read(table, [column.name for column in self.columns], "feature"), dtype)
+        return self.encode(self._read(table), dtype)
 
     def encode(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs of columns that were read as `kinds` says."""
@@ -125,6 +129,7 @@ class Preprocessing:
                 'can be answered, or train with preparation = "federated".'
             )
         numbered = {name: place for place, name in enumerate(self.own)}
+        # from a dictionary to an array, so that rows take their scales by number
         each = np.array(list(self.own.values()), np.float64).reshape(len(self.own), -1, 3)
         return each[[numbered[str(name)] for name in names]]
 
@@ -133,23 +138,20 @@ class Preprocessing:
 
         A text in a column of numbers is refused, as in `apply`: it is neither a number nor missing.
         """
-        columns = self._read(table, [column.name for column in self.columns], "feature")
+        columns = self._read(table)
         return [text for column in self.columns for text in column.doubts(columns[column.name])]
 
-    def _read(self, table: object, names: Sequence[str], purpose: str) -> dict[str, Column]:
+    def _read(self, table: object) -> dict[str, Column]:
         found = read_table(table, self.kinds)
-        require_columns(found, names, purpose)
+        require_columns(found, [column.name for column in self.columns], "feature")
         return columns_of(found)
 
-    def apply_targets(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """Class numbers (rows,) int32, or scaled values (rows,) or (rows, k), of rows with a known target."""
-        return self.encode_targets(self._read(table, self.target.names, "target"), dtype)
-
     def encode_targets(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
-        """The targets of columns that were read as `kinds` says."""
+        """Class numbers (rows,) int32, or scaled values (rows,) or (rows, k), of columns read as `kinds` says."""
         wanted = [columns[name] for name in self.target.names]
         if self.target.classes:
             place = {name: number for number, name in enumerate(self.target.classes)}
+            # by name and not by number: new rows may hold labels in another type
             found = [label_name(value) for value in wanted[0].labels]
             unknown = next((name for name in found if name not in place), None)
             if unknown is not None:
@@ -207,21 +209,18 @@ def _triples(scales: Iterable[Iterable[float]]) -> tuple[tuple[float, float, flo
 
 
 def _localized(
-    recipe: Preprocessing, fitted: Sequence[Fitted], clients: Sequence[str], scaling: str
-) -> tuple[Preprocessing, list[str]]:
-    """The recipe where each client is scaled by its own rows, without a number of all clients, and its notes."""
+    recipe: Preprocessing, fitted: Mapping[str, Fitted], clients: Sequence[str], scaling: str
+) -> Preprocessing:
+    """The recipe where each client is scaled by its own rows, without a number of all clients."""
     said = ["Each client's numbers are centred and scaled by its own training rows; numeric targets keep their units."]
-    columns: list[NumberColumn | CategoryColumn] = []
     each = []
-    for found in fitted:
-        column, note = found.column, found.note
-        if isinstance(column, NumberColumn):
+    for name, found in fitted.items():
+        note = found.note
+        if isinstance(found.column, NumberColumn):
             assert isinstance(found.sent, Numbers)
             each.append(own_scales(found.sent, scaling).tolist())
-            note = f"Column {column.name!r} misses values: filled with each client's own mean, marked."
-            note = note if column.indicator else ""
-            column = dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
+            filled = f"Column {name!r} misses values: filled with each client's own mean, marked."
+            note = filled if found.column.indicator else ""
         said += [note] if note else []
-        columns += [column] if column is not None else []
     own = {name: tuple(tuple(scales[place]) for scales in each) for place, name in enumerate(clients)}
-    return dataclasses.replace(recipe, columns=tuple(columns), own=own), said
+    return dataclasses.replace(recipe, columns=tuple(map(unscaled, recipe.columns)), own=own, notes=tuple(said))

@@ -23,6 +23,7 @@ def check_weights(
             f"{word} must hold finite numbers of at least 0, but {whose(int(wrong[0]))} has {held}; correct it, or "
             "leave the row out. Weight 0 keeps a row that counts nothing."
         )
+    # weights are divided by their mean over a client: a mean of 0 has no inverse
     nothing = np.flatnonzero(np.bincount(owner, values, minlength=len(names)) == 0)
     if nothing.size:
         raise RequestError(

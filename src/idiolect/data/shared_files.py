@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.conversions import HOSPITALS
@@ -18,7 +19,6 @@ from idiolect.data.partition import Partition, deal
 from idiolect.data.preparation import FEDERATED
 from idiolect.data.sources import read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split, draw_held_out
-from idiolect.data.tables import read_csv
 
 LIBSVM_FEATURES = {"mushrooms": 112, "a6a": 123, "a6a.t": 123, "w6a": 300, "w6a.t": 300}
 HEART_COLUMNS = (
@@ -28,48 +28,60 @@ HEART_COLUMNS = (
 HEART_CATEGORIES = ("cp", "restecg", "slope", "thal")  # codes without an order
 
 
+class _Asked(NamedTuple):
+    """What every set may be asked for, beside its own settings."""
+
+    split: Split
+    held_out: HeldOut
+    seed: int
+
+    def of_table(
+        self, rows: object, client: str, target: str, task: str = "classification", preparation: str = FEDERATED
+    ) -> Federation:
+        """A table as it was asked for."""
+        return Federation.from_table(
+            rows, client=client, target=target, task=task, preparation=preparation, **self._asdict()
+        )
+
+    def of_arrays(
+        self, inputs: np.ndarray, labels: np.ndarray, clients: np.ndarray, classes: tuple[str, ...], **more: Any
+    ) -> Federation:
+        """Arrays as they were asked for; labels are class numbers."""
+        return Federation.from_arrays(
+            inputs, labels.astype(np.int32), clients, classes=classes, **self._asdict(), **more
+        )
+
+
 def heart_disease(*, split: Split = Split(), seed: int = 0, preparation: str = FEDERATED) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
-    return Federation.from_table(
-        heart_table(),
-        client="hospital",
-        target="disease",
-        task="classification",
-        split=split,
-        seed=seed,
-        preparation=preparation,
-    )
+    return _Asked(split, 0, seed).of_table(heart_table(), "hospital", "disease", preparation=preparation)
 
 
 def heart_table() -> pa.Table:
     """Its rows, with the hospital of each and whether there is disease."""
-    parts = []
-    for hospital in HOSPITALS:
-        table = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS)
-        # one hospital may lack a column altogether, which reads as the null type
-        numbers = [column.cast(pa.float64()) for column in table.columns]
-        parts.append(pa.table([*numbers, pa.array([hospital] * len(table))], [*HEART_COLUMNS, "hospital"]))
-    table = pa.concat_tables(parts)
+    parts = [(hospital, heart_numbers(hospital)) for hospital in HOSPITALS]
+    table = pa.concat_tables(part.append_column("hospital", pa.array([name] * len(part))) for name, part in parts)
     for name in HEART_CATEGORIES:
         codes = pc.cast(pc.cast(table.column(name), pa.int64()), pa.string())
         table = table.set_column(table.column_names.index(name), name, codes)
     return table.append_column("disease", pc.greater(table.column("num"), 0)).drop_columns(["num"])
 
 
+def heart_numbers(hospital: str) -> pa.Table:
+    """One hospital's rows as they are published: numbers without a header, '?' where one is missing."""
+    types = dict.fromkeys(HEART_COLUMNS, pa.float64())  # told: a hospital may lack a column altogether
+    return csv.read_csv(
+        dataset_file(f"tabular/heart_disease/processed.{hospital}.data"),
+        csv.ReadOptions(column_names=HEART_COLUMNS),
+        convert_options=csv.ConvertOptions(column_types=types, null_values=["?"]),
+    )
+
+
 def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0, preparation: str = FEDERATED) -> Federation:
     """ILEA exam scores: 15362 pupils of 139 schools, 27 features; regression on the scaled score."""
     content = read_npz(dataset_file("tabular/school139.npz.xz"))
     table = _columns(content["x"][:, :27]) | {"score": content["y"], "school": content["school"]}
-    return Federation.from_table(
-        table,
-        client="school",
-        target="score",
-        task="regression",
-        split=split,
-        held_out=held_out,
-        seed=seed,
-        preparation=preparation,
-    )
+    return _Asked(split, held_out, seed).of_table(table, "school", "score", "regression", preparation)
 
 
 def landmine(
@@ -78,30 +90,13 @@ def landmine(
     """Landmine detection: 14820 radar images of 29 minefields, 9 features; 6 % are mines."""
     content = read_npz(dataset_file("tabular/landmine29.npz.xz"))
     table = _columns(content["x"]) | {"mine": content["y"], "field": content["task"]}
-    return Federation.from_table(
-        table,
-        client="field",
-        target="mine",
-        task="classification",
-        split=split,
-        held_out=held_out,
-        seed=seed,
-        preparation=preparation,
-    )
+    return _Asked(split, held_out, seed).of_table(table, "field", "mine", preparation=preparation)
 
 
 def vehicle(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Vehicle sensors: 1860 recordings of 23 sensors (7 to 534 each), 100 features, two vehicles."""
     content = read_npz(dataset_file("tabular/vehicle23.npz.xz"))
-    return Federation.from_arrays(
-        content["x"],
-        (content["y"] > 0).astype(np.int32),
-        content["sensor"],
-        classes=("-1", "1"),
-        split=split,
-        held_out=held_out,
-        seed=seed,
-    )
+    return _Asked(split, held_out, seed).of_arrays(content["x"], content["y"] > 0, content["sensor"], ("-1", "1"))
 
 
 def uci_har(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
@@ -110,17 +105,10 @@ def uci_har(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> 
     Neighbouring windows overlap by half, so the split keeps each unbroken segment together.
     """
     content = read_npz(dataset_file("tabular/uci_har_windows.npz.xz"))
-    windows = content["x"] * content["step"][:, None]
-    return Federation.from_arrays(
-        windows.transpose(0, 2, 1),
-        content["y"].astype(np.int32),
-        content["subject"],
-        classes=tuple(str(name).lower() for name in content["activities"]),
-        groups=content["segment"],
-        split=split,
-        held_out=held_out,
-        seed=seed,
-    )
+    windows = (content["x"] * content["step"][:, None]).transpose(0, 2, 1)
+    names = tuple(str(name).lower() for name in content["activities"])
+    asked = _Asked(split, held_out, seed)
+    return asked.of_arrays(windows, content["y"], content["subject"], names, groups=content["segment"])
 
 
 def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
@@ -132,15 +120,8 @@ def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int 
     activities = np.array([str(name).lower() for name in content["activities"]])
     table = {name: values[:, place] for place, name in enumerate(names)}
     table |= {"activity": activities[content["y"]], "person": content["subject"], "segment": content["segment"]}
-    return Federation.from_table(
-        table,
-        client="person",
-        target="activity",
-        task="classification",
-        split=dataclasses.replace(split, group_column="segment"),
-        held_out=held_out,
-        seed=seed,
-    )
+    together = dataclasses.replace(split, group_column="segment")
+    return _Asked(together, held_out, seed).of_table(table, "person", "activity")
 
 
 def mnist_writers(
@@ -170,15 +151,9 @@ def mnist_writers(
         inputs.append(scale_pixels(content[f"x_{word}"][chosen]))
         labels.append(content[f"y_{word}"][chosen])
         ids.append(content[f"writer_{word}"][chosen])
-    return Federation.from_arrays(
-        np.concatenate(inputs),
-        np.concatenate(labels).astype(np.int32),
-        np.concatenate(ids),
-        classes=tuple("0123456789"),
-        split=split,
-        held_out=[str(int(name)) for name in outside],
-        seed=seed,
-    )
+    asked = _Asked(split, [str(int(name)) for name in outside], seed)
+    images, digits, owners = (np.concatenate(parts) for parts in (inputs, labels, ids))
+    return asked.of_arrays(images, digits, owners, tuple("0123456789"))
 
 
 def libsvm(

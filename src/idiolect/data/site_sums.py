@@ -15,17 +15,17 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column, columns_of
 from idiolect.data.doubtful import doubt_features
-from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_category, fit_number, own_scales
+from idiolect.data.feature_columns import Fitted, NumberColumn, fit_category, fit_number, own_scales, unscaled
 from idiolect.data.from_table import choose_features, drop_incomplete, plan_rows
 from idiolect.data.kinds import NUMBER, TEXT
 from idiolect.data.names import encode_names
-from idiolect.data.preparation import LOCAL, Preparation, sent_for
+from idiolect.data.preparation import LOCAL, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import TEST, TRAIN, VALIDATION
 from idiolect.data.summaries import Numbers, Texts, summarise_numbers, summarise_texts
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read
-from idiolect.data.target_columns import TargetColumns, prepare_targets, scale_targets, target_values
+from idiolect.data.target_columns import FittedTargets, TargetColumns, prepare_targets, scale_targets, target_values
 from idiolect.data.task import check_counts, encode_labels
 
 Summary = Numbers | Texts  # of one site
@@ -101,6 +101,7 @@ def to_facts(sums: SiteSums) -> dict[str, Any]:
 def _plain(summary: Summary) -> dict[str, Any]:
     if isinstance(summary, Texts):
         return {"levels": list(summary.levels[0]), "missing": int(summary.missing[0])}
+    # a site without a value has infinite ends, and JSON has no infinity
     return {name: float(part[0]) if np.isfinite(part[0]) else None for name, part in summary._asdict().items()}
 
 
@@ -132,35 +133,18 @@ def _restored(one: Mapping[str, Any]) -> Summary:
 
 def recipe_of(sums: Mapping[str, SiteSums], request: TableRequest) -> tuple[Preprocessing, Preparation]:
     """The recipe that the sums of all sites make, and what was sent for it."""
-    sites = list(sums)
-    _check_alike(sums, request)
-    features = list(sums[sites[0]].features)
-    fitted = [_fit(name, sums, request) for name in features]
-    kept = tuple(found.column for found in fitted if found.column is not None)
-    warnings = tuple(filter(None, (found.warning for found in fitted)))
-    if not kept:
-        raise RequestError(f"No feature column can be an input at all sites. {' '.join(warnings[:1])}".rstrip())
-    local = request.preparation == LOCAL
-    target, sent, notes = _fit_targets(sums, request, local)
-    recipe = Preprocessing(kept, target, (), request.client, warnings)
-    if local:  # each site scales by its own numbers, which no other sees
-        recipe = dataclasses.replace(recipe, columns=tuple(map(_unscaled, kept)), notes=(_BY_OWN,))
-    else:
-        recipe = dataclasses.replace(recipe, notes=(*filter(None, (found.note for found in fitted)), *notes))
-    summaries = {name: found.sent for name, found in zip(features, fitted) if found.sent is not None}
+    _check_alike(sums)
+    first = next(iter(sums.values()))
+    fitted = {name: _fit(name, sums, request) for name in first.features}
+    nothing = "No feature column can be an input at all sites."
+    recipe, sent = Preprocessing.of_fitted(fitted, _fit_targets(sums, request), request, nothing)
+    if request.preparation == LOCAL:  # each site scales by its own numbers, which no other sees
+        recipe = dataclasses.replace(recipe, columns=tuple(map(unscaled, recipe.columns)), notes=(_BY_OWN,))
     rows = np.array([one.rows["train"] for one in sums.values()])
-    return recipe, Preparation(
-        request.preparation, len(sites), rows, sent_for({**summaries, **sent}, request.preparation)
-    )
+    return recipe, Preparation(request.preparation, len(sums), rows, sent)
 
 
 _BY_OWN = "Each site's numbers are centred and scaled by its own training rows; numeric targets keep their units."
-
-
-def _unscaled(column: NumberColumn | CategoryColumn) -> NumberColumn | CategoryColumn:
-    if isinstance(column, CategoryColumn):
-        return column
-    return dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
 
 
 def without_numbers(sums: SiteSums) -> SiteSums:
@@ -169,15 +153,21 @@ def without_numbers(sums: SiteSums) -> SiteSums:
     return sums._replace(features=features, targets={name: _marks(one, 1.0) for name, one in sums.targets.items()})
 
 
+def without_columns(sums: SiteSums, classes: bool) -> SiteSums:
+    """What is said where the recipe is given: the task and numbers of rows; of classes too where that may be known."""
+    return sums._replace(kinds={}, features={}, targets={}, class_counts=sums.class_counts if classes else {})
+
+
 def _marks(summary: Summary, highest: float) -> Summary:
     if isinstance(summary, Texts):
         return summary
+    # that there are some, not how many: the others need no more, to know the columns
     there, missing = (np.minimum(part, 1) for part in (summary.present, summary.missing))
     nothing = np.zeros(1)
     return Numbers(there, missing, nothing, nothing, nothing, np.full(1, highest), np.zeros(1, np.int64))
 
 
-def _check_alike(sums: Mapping[str, SiteSums], request: TableRequest) -> None:
+def _check_alike(sums: Mapping[str, SiteSums]) -> None:
     """RequestError where sites have other columns, kinds of values, or tasks."""
     first, *others = sums.items()
     for site, one in others:
@@ -225,26 +215,23 @@ def _joined(each: list[Any]) -> Texts:
 
 def _common_classes(target: str, levels: Iterable[Iterable[str]], numbers: bool) -> tuple[str, ...]:
     """The classes of all sites, in the order of numbers where they are."""
+    # a site may lack a class; all sites number the same ones
     every = set[str]().union(*levels)
     if len(every) < 2:
         raise RequestError(f"The target {target!r} is the same at all sites; choose a column that varies.")
     return tuple(sorted(every, key=float) if numbers else sorted(every))
 
 
-def _fit_targets(
-    sums: Mapping[str, SiteSums], request: TableRequest, local: bool
-) -> tuple[TargetColumns, Mapping[str, Summary], list[str]]:
+def _fit_targets(sums: Mapping[str, SiteSums], request: TableRequest) -> FittedTargets:
     names, task = request.targets, next(iter(sums.values())).task
     each = {name: [one.targets[name] for one in sums.values()] for name in names}
     kinds = tuple(_kind(name, sums) for name in names)
     if task == "classification":
         texts = _joined(each[names[0]])
         classes = _common_classes(names[0], texts.levels, kinds[0] == NUMBER)
-        return TargetColumns(names, classes, kinds=kinds), {names[0]: texts}, []
-    found = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
+        return FittedTargets(TargetColumns(names, classes, kinds=kinds), {names[0]: texts}, [])
     numbers = {name: _stacked([one for one in parts if isinstance(one, Numbers)]) for name, parts in each.items()}
-    fitted = scale_targets(found, numbers, "none" if local else request.target_scaling)
-    return fitted.column, fitted.sent, fitted.notes
+    return scale_targets(names, kinds, task, numbers, request.of_targets)
 
 
 def scaled_by_own(recipe: Preprocessing, sums: SiteSums, site: str, scaling: str) -> Preprocessing:

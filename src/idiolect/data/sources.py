@@ -77,6 +77,7 @@ def parse_idx(content: bytes, path: str | Path) -> np.ndarray:
     if len(content) < start:
         raise RequestError(f"{path} ends at byte {len(content)}, inside its {start}-byte header; fetch it again.")
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, 4))
+    # a file that was cut short, or has something behind it, is not what its header says
     promised = start + kind.itemsize * math.prod(shape)
     if len(content) != promised:
         raise RequestError(
@@ -104,6 +105,7 @@ def _archive(path: str | Path) -> Iterator[NpzFile]:
     """The open archive, of which only what is asked for is read; a file that is packed as a whole is unpacked."""
     packed = existing(path).suffix.lower() in OPENERS
     with io.BytesIO(read_bytes(path)) if packed else open(path, "rb") as file:
+        # numpy.load takes both kinds of file, and only an archive has names
         if file.read(6) == b"\x93NUMPY":
             raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
         size = file.seek(0, io.SEEK_END)

@@ -33,10 +33,12 @@ def shakespeare(
     for line in read_bytes(dataset_file("text/shakespeare_speeches.jsonl.xz")).decode("utf-8").splitlines():
         speech = json.loads(line)
         texts[f"{speech['play']} / {speech['role']}"].append(speech["text"])
+    # of all plays, those of roles that are left out too: numbers do not depend on `roles`
     alphabet = "".join(sorted(set("\n").union(*(text for speeches in texts.values() for text in speeches))))
     joined = {role: "\n".join(speeches) for role, speeches in texts.items() if len(speeches) > 1}
     inputs, targets, ids, parts = [], [], [], []
     for role in sorted(joined, key=lambda role: (-len(joined[role]), role))[:roles]:
+        # one role after another: no row reaches from one role into the next
         known, wanted = sequences(encode(joined[role], alphabet), length)
         sizes = part_sizes(len(known), split.fractions)
         used = sum(sizes[:3])

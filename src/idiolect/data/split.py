@@ -93,20 +93,13 @@ def plan(
     counts = np.bincount(owner, minlength=len(names))
     if counts.min() == 0:
         raise RequestError(f"Client {names[int(counts.argmin())]!r} has no rows; leave it out.")
-    draw = _Draw(owner, names, seed, groups)
-    notes, drawn = [], given is not None or times is None
+    draw, notes, drawn = _Draw(owner, names, seed, groups), list[str](), True
     if given is not None:
-        parts = _given_parts(given)
-        _require_training_rows(parts, owner, names)
-        drawn = not (parts == VALIDATION).any()
-        if drawn and split.validation > 0:  # the column says train or test alone
-            whole = split.train + split.validation
-            parts = draw.deal(parts, (split.train / whole, split.validation / whole, 0.0), "validation")
-            if (parts == VALIDATION).any():
-                notes.append(
-                    "The split column names no validation rows: some of the training rows were drawn for that."
-                )
+        parts, drawn = draw.as_given(given, split)
+        if drawn and (parts == VALIDATION).any():
+            notes = ["The split column names no validation rows: some of the training rows were drawn for that."]
     elif times is not None:
+        drawn = False
         parts = np.empty(len(owner), np.int8)
         for rows in np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1]):
             parts[rows] = split_by_time(times[rows], split.fractions)
@@ -137,6 +130,17 @@ class _Draw(NamedTuple):
             )
             dealt[rows] = split_units(units, fractions, generator(self.seed, purpose, name))
         return dealt
+
+    def as_given(self, given: np.ndarray, split: Split) -> tuple[np.ndarray, bool]:
+        """The parts that a column names, and whether validation rows are drawn because it names none."""
+        parts = _given_parts(given)
+        _require_training_rows(parts, self.owner, self.names)
+        # rows that a column names to validate are the user's choice, and no others will do
+        drawn = not (parts == VALIDATION).any()
+        if drawn and split.validation > 0:  # the column says train or test alone
+            whole = split.train + split.validation
+            parts = self.deal(parts, (split.train / whole, split.validation / whole, 0.0), "validation")
+        return parts, drawn
 
 
 def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws: np.random.Generator) -> np.ndarray:
@@ -219,6 +223,7 @@ def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.nd
         # by a hash of each name: a client that joins or leaves moves no other client in or out
         wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
     else:
+        # a single name is a text, and would be taken apart into letters
         wanted = [held_out] if isinstance(held_out, str) else [str(name) for name in held_out]
         unknown = next((name for name in wanted if name not in names), None)
         if unknown is not None:
@@ -261,22 +266,26 @@ def _require_training_rows(parts: np.ndarray, owner: np.ndarray, names: tuple[st
 
 
 def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool) -> list[str]:
-    notes = []
-    ones = int((counts == 1).sum())
-    if ones == 1:
-        notes.append("1 client has a single row: it trains, and the client has no validation or test rows.")
-    elif ones:
-        notes.append(f"{ones} clients have a single row each: it trains, and they have no validation or test rows.")
-    for word, part in (("validation", VALIDATION), ("test", TEST)):
-        present = np.bincount(owner[parts == part], minlength=len(counts)) > 0
-        without = int((~present & (counts > 1)).sum())
-        if without and present.any():
-            who, have = ("1 client", "has") if without == 1 else (f"{without} clients", "have")
-            notes.append(f"{who} with more than one row {have} too few for {word} rows.")
-        elif without and given:
-            notes.append(f"The split column gives no {word} rows to any client.")
-    unused = int((parts == UNUSED).sum())
+    ones, unused = int((counts == 1).sum()), int((parts == UNUSED).sum())
+    notes = [_note_of_part(word, owner[parts == part], counts, given) for word, part in _WANTED]
+    if ones:
+        single = f"{ones} clients have a single row each: it trains, and they have no validation or test rows."
+        one = "1 client has a single row: it trains, and the client has no validation or test rows."
+        notes.insert(0, one if ones == 1 else single)
     if unused:
         rows = "1 row is" if unused == 1 else f"{unused} rows are"
         notes.append(f"{rows} not used, because the split fractions sum to less than 1.")
-    return notes
+    return list(filter(None, notes))
+
+
+_WANTED = (("validation", VALIDATION), ("test", TEST))
+
+
+def _note_of_part(word: str, owner: np.ndarray, counts: np.ndarray, given: bool) -> str:
+    """Who has no such rows though it has several; nothing where that was to be expected."""
+    present = np.bincount(owner, minlength=len(counts)) > 0
+    without = int((~present & (counts > 1)).sum())
+    if without and present.any():
+        who, have = ("1 client", "has") if without == 1 else (f"{without} clients", "have")
+        return f"{who} with more than one row {have} too few for {word} rows."
+    return f"The split column gives no {word} rows to any client." if without and given else ""

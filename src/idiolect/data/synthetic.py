@@ -41,6 +41,7 @@ def quadratics(
     for client in range(clients):
         if client == 0 or not common_hessian:
             values = _eigenvalues(draws, spectrum, dimension)
+            # a random rotation: clients share no eigenvectors unless they share the Hessian
             basis = np.linalg.qr(draws.normal(size=(dimension, dimension)))[0]
             hessian, root = ((basis * diagonal) @ basis.T for diagonal in (values, np.sqrt(values)))
         hessians.append(hessian)
@@ -131,6 +132,7 @@ def _centred_noise(draws: np.random.Generator, rows: int, diagonal: np.ndarray, 
     if noise == 0:
         return np.zeros((rows, len(diagonal)))
     errors = draws.normal(size=(rows, len(diagonal)))
+    # centred and scaled to the exact variance, so that tests need no tolerance for chance
     errors -= errors.mean(axis=0)
     return errors * noise / np.sqrt(((diagonal * errors) ** 2).sum(axis=1).mean())
 

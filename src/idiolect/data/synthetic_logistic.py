@@ -74,6 +74,7 @@ def logistic_problem(
     weighted = []
     for (inputs, _), vector in zip(train, vectors):
         chance = sigmoid(inputs @ vector)
+        # the Hessian of the mean logistic loss at the vector that drew the labels
         weighted.append((inputs * (chance * (1 - chance))[:, None]).T @ inputs / len(inputs))
     tested = _rows(test, dtype) if len(test[0][1]) else None
     return Problem(

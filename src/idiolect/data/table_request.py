@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from idiolect.core.checks import RequestError
 from idiolect.data.kinds import TEXT
-from idiolect.data.preparation import FEDERATED, GIVEN, WAYS
+from idiolect.data.preparation import FEDERATED, GIVEN, LOCAL, WAYS
 from idiolect.data.split import HeldOut, Split
 from idiolect.data.task import check_kind
 
@@ -49,6 +49,11 @@ class TableRequest:
         for word, value in (("scaling", self.scaling), ("target_scaling", self.target_scaling)):
             if value not in SCALINGS:
                 raise RequestError(f"{word} must be one of {', '.join(SCALINGS)}, got {value!r}.")
+
+    @property
+    def of_targets(self) -> str:
+        """How targets are scaled: not at all where nothing about numbers is exchanged."""
+        return "none" if self.preparation == LOCAL else self.target_scaling
 
     @property
     def other_roles(self) -> dict[str, str | None]:

@@ -96,12 +96,6 @@ def check_roles(
     return roles
 
 
-def read_csv(path: str | Path, column_names: Sequence[str] | None = None, delimiter: str = ",") -> pa.Table:
-    """A delimited text file with this separator; `column_names` where the file has no header line."""
-    written = read_delimited(path, delimiter, column_names, fixed=True)
-    return _read_columns(written.table, {}, written).table
-
-
 def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
     """Columns without a name are named by their place; names that occur twice are refused."""
     names, notes = list(table.column_names), []
@@ -153,6 +147,7 @@ def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, w
     distinct = pc.unique(pc.utf8_trim_whitespace(pc.unique(data.drop_null())))  # in the order in which they come
     if written is not None:
         return decide(name, distinct, position in written.quoted, written.separator != ",")
+    # of no values there is nothing to decide
     decision = decide(name, distinct) if len(distinct) else Decision(TEXT)
     if decision.kind == NUMBER and marks:
         return Decision(NUMBER, f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers.")

@@ -113,8 +113,7 @@ def fit_targets(columns: Sequence[Column], learners: Learners, task: str, scalin
         check_counts(every_value, f"the target {names[0]!r}")
     values, owner = every_value[learners.training], learners.owner[learners.training]
     sent = {name: summarise_numbers(own, owner, len(learners.names)) for name, own in zip(names, values.T)}
-    found = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
-    return scale_targets(found, sent, scaling)
+    return scale_targets(names, kinds, task, sent, scaling)
 
 
 def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
@@ -125,10 +124,13 @@ def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
     return FittedTargets(TargetColumns((column.name,), classes, kinds=(column.kind or TEXT,)), {column.name: each}, [])
 
 
-def scale_targets(found: TargetColumns, sent: Mapping[str, Numbers], scaling: str) -> FittedTargets:
+def scale_targets(
+    names: tuple[str, ...], kinds: tuple[str, ...], task: str, sent: Mapping[str, Numbers], scaling: str
+) -> FittedTargets:
     """Centres and scales by what clients sent; where all targets keep their units nothing needs to be sent."""
+    found = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
     together = [add_numbers(each) for each in sent.values()]
-    for name, every in zip(found.names, together):
+    for name, every in zip(names, together):
         if every.lowest[0] == every.highest[0]:
             raise RequestError(f"The target {name!r} is always {every.lowest[0]:g}; choose a column that varies.")
     if scaling == "none":
@@ -136,12 +138,12 @@ def scale_targets(found: TargetColumns, sent: Mapping[str, Numbers], scaling: st
     means = tuple(float(every.mean[0]) for every in together)
     if found.counts:
         # counts must stay at or above 0, so they are not centred
-        note = f"Target {found.names[0]!r} was divided by its mean {means[0]:g} for training."
+        note = f"Target {names[0]!r} was divided by its mean {means[0]:g} for training."
         return FittedTargets(dataclasses.replace(found, scales=means), sent, [note])
     scales = tuple(float(np.sqrt(every.squares[0] / every.present[0])) for every in together)
     notes = [
         f"Target {name!r} was centred at {centre:g} and divided by {scale:g} for training."
-        for name, centre, scale in zip(found.names, means, scales)
+        for name, centre, scale in zip(names, means, scales)
     ]
     return FittedTargets(dataclasses.replace(found, centres=means, scales=scales), sent, notes)
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,60 +15,136 @@ from idiolect.core.data import ClientData
 from idiolect.core.tree import Tree
 from idiolect.engines import demand, door
 from idiolect.engines.billing import Account, bill_block
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Ended, Lane, Rounds, ended, run_block
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
+from idiolect.engines.on_disk import OnDisk
 from idiolect.engines.plan import Plan
-from idiolect.engines.population import Gathered
-from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
-from idiolect.engines.shard import to_host
+from idiolect.engines.population import Gathered, InMemory
+from idiolect.engines.round import Cohort, How, RoundCost
 from idiolect.engines.state import State
 
 
 class Moved(NamedTuple):
-    """What a block of rounds ends with; everything has a lane axis."""
+    """What a block of rounds ended with; everything has a lane axis."""
 
     server: Tree
     states: Tree  # of the clients that were gathered
-    costs: RoundCost  # (lanes, rounds, ...)
+    costs: RoundCost  # (lanes, rounds, ...), on the host
+    finite: np.ndarray  # (lanes,) whether the server's numbers are
+
+
+class Launched(NamedTuple):
+    """A block that the device works on: what it leads to is known there, what it cost not yet to the host."""
+
+    ended: Ended
     gathered: Gathered
+    rounds: range
+    began: float
+
+    def after(self, state: State) -> State:
+        """The state to launch the next block or a record from; its accounts and clock are still those before."""
+        return state._replace(round=self.rounds.stop, server=self.ended.server, clients=self.ended.states)
+
+    def wait(self) -> Moved:
+        """The block, once it is done."""
+        finite, costs = self.ended.report.open()
+        # cut on the host: slices of device arrays would take longer than a small round
+        cut = jax.tree.map(lambda leaf: leaf[:, : len(self.rounds)], costs)
+        return Moved(self.ended.server, self.ended.states, cut, finite)
 
 
 def move(plan: Plan, state: State, count: int) -> Moved:
     """The next `count` rounds as one block; nothing is kept."""
-    training = plan.training
-    looped = training.executor.startswith("looped")
-    # a compiled block always has its full length, of which `count` rounds are run: one program for all
-    length = training.block or demand.block_length(training, plan.widest, len(plan.seeds))
-    rounds = range(state.round, state.round + (count if looped else max(length, count)))
+    return launch(plan, state, count).wait()
+
+
+def launch(plan: Plan, state: State, count: int, ahead: bool = False) -> Launched:
+    """Have the device begin the next `count` rounds; the host does not wait for them.
+
+    `ahead`: the block after it is sure to be asked for.
+    """
+    began, training = time.perf_counter(), plan.training
     with door.run_precision(training.precision):
-        gathered, cohorts = _draw(plan, state, rounds)
-        # an argument, not a constant of the program: every block of a run uses the same one
-        numbers = np.asarray(rounds, np.int32)
-        lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
-        if looped:
-            return Moved(*_lane_by_lane(plan, lane, gathered.data, numbers), gathered)
-        chunk = training.chunk if training.executor == "chunked" else 0
-        block = Rounds(numbers, np.int32(count))
-        how = How(plan.uniform, chunk, plan.shards)
-        server, states, costs = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
-        # cut on the host: slices of device arrays would take longer than a small round
-        host = jax.tree.map(lambda leaf: to_host(leaf)[:, :count], costs)
-    return Moved(server, states, host, gathered)
+        if training.executor.startswith("looped"):
+            rounds = range(state.round, state.round + count)
+            gathered, cohorts = _draw(plan, state, rounds)
+            _look_ahead(plan, gathered, range(rounds.stop, rounds.stop + count), ahead)
+            lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
+            done = _ended(*_lane_by_lane(plan, lane, gathered.data, np.asarray(rounds, np.int32)))
+        else:
+            gathered, arguments = _block(plan, state, count)
+            done = run_block(*arguments, how=_how(plan), lanes=plan.lanes)
+            length = len(arguments[2].numbers)  # JAX has begun to compute, and does not wait for the disk
+            _look_ahead(plan, gathered, range(state.round + count, state.round + count + length), ahead)
+        done.report.begin_transfer()
+    return Launched(done, gathered, range(state.round, state.round + count), began)
+
+
+def lower_block(plan: Plan, state: State) -> Any:
+    """The program of a block as the compiler gets it; the executor must be batched or chunked."""
+    _, arguments = _block(plan, state, 1)
+    return run_block.lower(*arguments, how=_how(plan), lanes=plan.lanes)
+
+
+def _block(plan: Plan, state: State, count: int) -> tuple[Gathered, tuple[Any, ...]]:
+    """What `run_block` takes."""
+    # a compiled block always has its full length, of which `count` rounds are run: one program for all
+    length = plan.training.block or demand.block_length(plan.training, plan.widest, len(plan.seeds))
+    rounds = range(state.round, state.round + max(length, count))
+    gathered, cohorts = _draw(plan, state, rounds)
+    lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
+    # round numbers are an argument, not a constant of the program: every block of a run uses the same one
+    return gathered, (lane, gathered.data, Rounds(np.asarray(rounds, np.int32), np.int32(count)), plan.turns)
+
+
+def _how(plan: Plan) -> How:
+    training = plan.training
+    return How(plan.uniform, training.chunk if training.executor == "chunked" else 0, plan.shards)
+
+
+_ended = jax.jit(ended)
+
+
+def can_run_ahead(plan: Plan, state: State) -> bool:
+    """Whether a block may be launched before the last one is settled: on one device, with memory for a state more."""
+    # of several devices, programs that exchange something must be launched one after another
+    if plan.widest == 0 or plan.shards is not None or plan.training.executor.startswith("looped"):
+        return False
+    free = demand.free_on_device()
+    more = tree.size_in_bytes((state.server, state.clients))
+    return isinstance(plan.population, InMemory) and (free is None or 4 * more < free)
 
 
 def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | None]:
     """Who is in these rounds, and what they hold; no cohort: all clients, every round."""
     if all(who.whole for who in plan.participations):
         return plan.population.gather(state.clients, None), None
-    drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
-    members, present = (np.stack(part) for part in zip(*drawn))
+    members, present = _draw_members(plan, rounds)
     if plan.shards is not None:
         dealt = plan.shards.deal(members, present, plan.share)
         return plan.population.gather(state.clients, None), Cohort(*dealt)
-    # PADDING pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
-    gathered = plan.population.gather(state.clients, np.where(members == PADDING, 0, members))
+    gathered = plan.population.gather(state.clients, _real(members))
     return gathered, Cohort(members, gathered.places, present)
+
+
+def _look_ahead(plan: Plan, gathered: Gathered, following: range, ahead: bool) -> None:
+    """Where rows and states are on disk, have those of the rounds that follow read while these are computed."""
+    drawn = not all(who.whole for who in plan.participations)
+    if ahead and drawn and isinstance(plan.population, OnDisk):
+        plan.population.look_ahead(gathered, _real(_draw_members(plan, following)[0]))
+
+
+def _draw_members(plan: Plan, rounds: range) -> tuple[np.ndarray, np.ndarray]:
+    """(lanes, rounds, cohort): who is asked, and who of them is present."""
+    drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
+    members, present = (np.stack(part) for part in zip(*drawn))
+    return members, present
+
+
+def _real(members: np.ndarray) -> np.ndarray:
+    """PADDING pads lanes of smaller cohorts and is no row of any table: client 0, which nothing is written back to."""
+    return np.where(members == PADDING, 0, members)
 
 
 def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: np.ndarray) -> tuple[Tree, Tree, RoundCost]:
@@ -86,36 +161,35 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was. Where
     rounds are not `paid` for, neither is looked at.
     """
-    began, reached, training = time.perf_counter(), state.round + rounds, plan.training
     if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
-        plan.population.mark(reached)
-        return state._replace(round=reached)
-    moved = move(plan, state, rounds)
-    accounts = state.accounts
+        plan.population.mark(state.round + rounds)
+        return state._replace(round=state.round + rounds)
+    ahead = state.round + rounds < plan.training.rounds
+    return settle(plan, state, launch(plan, state, rounds, ahead), paid=paid)
+
+
+def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, paid: bool = True) -> State:
+    """What `advance` returns, of a block that was launched from `state`. Its clock runs from `since` or its launch."""
+    moved = launched.wait()
+    accounts, reached = state.accounts, launched.rounds.stop
     if paid:
-        accounts = _mark_diverged(plan, state, moved)
+        each = enumerate(accounts)
+        accounts = tuple(
+            _mark(account, tree.take(moved.costs, lane), bool(moved.finite[lane]), state.round)
+            for lane, account in each
+        )
         # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
-        each = zip(accounts, plan.algorithms, plan.participations)
-        block = range(state.round, reached)
-        with door.run_precision(training.precision):  # a method that bills for itself looks at its settings
+        each_lane = zip(accounts, plan.algorithms, plan.participations)
+        with door.run_precision(plan.training.precision):  # a method that bills for itself looks at its settings
             accounts = tuple(
-                bill_block(account, tree.take(moved.costs, lane), block, algorithm, who, plan.wire)
-                for lane, (account, algorithm, who) in enumerate(each)
+                bill_block(account, tree.take(moved.costs, lane), launched.rounds, algorithm, who, plan.wire)
+                for lane, (account, algorithm, who) in enumerate(each_lane)
             )
-    clients = plan.population.scatter(moved.gathered, moved.states, reached)
-    seconds = state.seconds + time.perf_counter() - began
+    clients = plan.population.scatter(launched.gathered, moved.states, reached)
+    seconds = state.seconds + time.perf_counter() - max(since, launched.began)
     return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)
-
-
-def _mark_diverged(plan: Plan, state: State, moved: Moved) -> tuple[Account, ...]:
-    with door.run_precision(plan.training.precision):
-        finite = np.asarray(_finite_servers(moved.server, len(plan.seeds)))
-    return tuple(
-        _mark(account, tree.take(moved.costs, lane), bool(finite[lane]), state.round)
-        for lane, account in enumerate(state.accounts)
-    )
 
 
 def _mark(account: Account, costs: RoundCost, finite: bool, before: int) -> Account:
@@ -128,9 +202,3 @@ def _mark(account: Account, costs: RoundCost, finite: bool, before: int) -> Acco
         return account._replace(diverged_round=before + len(lost))
     first, place = np.argwhere(lost)[0]
     return account._replace(diverged_round=before + int(first) + 1, diverged_client=int(costs.clients[first, place]))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _finite_servers(servers: Tree, lanes: int) -> jax.Array:
-    """Whether each lane's server is finite; a server that holds nothing is."""
-    return finite_rows(servers, lanes)

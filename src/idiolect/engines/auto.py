@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""auto: measure the executors once, and several devices, take the fastest, and write the choice down.
+"""auto: the executor and the devices that are fastest, known without measuring wherever that is possible.
 
-The choice and the block length go into the resolved spec, so that repeats and resumed runs use the same programs.
+An accelerator works on as many clients side by side as its memory takes. A short run is batched, which compiles least.
+What is left open, long runs on a CPU or over several devices, is looked up among what was measured before, and measured
+only where that takes at most a twentieth of the run. The choice and the block length go into the resolved spec, so that
+repeats and resumed runs use the same programs.
 """
 
 from __future__ import annotations
@@ -13,83 +16,201 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from idiolect.core import tree
+from idiolect.engines import programs
 from idiolect.engines.advance import move
-from idiolect.engines.demand import block_length
+from idiolect.engines.demand import block_length, fitting_chunk
 from idiolect.engines.door import Training
-from idiolect.engines.plan import Plan, on_devices
+from idiolect.engines.plan import Plan, Remembered, on_devices
 from idiolect.engines.population import InMemory
+from idiolect.engines.remembered import open_remembered
 from idiolect.engines.state import State, lay_out
 
 WORTH_SECONDS = 10.0  # a run shorter than this gains less from a better executor than compiling the others costs
 BLOCK_SECONDS = 1.0  # a block should end about this often, so that progress and interrupts stay alive
+TOO_LONG = 5  # times that: a block that was compiled for a guess is compiled anew
+SHARE = 0.05  # of the run that may be spent on measuring, compilation included
+LARGE_STEP = (
+    1e7  # operations of a client's step from which one client after another may be faster than all side by side
+)
+SHORT_ROUND = 0.2  # seconds: measured twice, since a first round also takes its memory
 
 
-def resolve(plan: Plan, state: State) -> Plan:
+def resolve(plan: Plan, state: State, memory: Remembered | None = None) -> Plan:
     """The plan with executor, chunk, block and devices of its training filled in."""
-    training, seconds = plan.training, 0.0
-    if training.executor == "auto":
-        training, seconds = _fastest(plan, state)
-        plan = dataclasses.replace(plan, training=training)
-    if training.devices == "auto":
-        plan, seconds = _choose_devices(plan, state, seconds)
-        training = plan.training
-    block = training.block
-    if not block:
-        block = block_length(training, plan.widest, len(plan.seeds))
-        if seconds > BLOCK_SECONDS / block:  # a long block would silence progress and interrupts
-            block = max(1, int(BLOCK_SECONDS / seconds))
-    return dataclasses.replace(plan, training=dataclasses.replace(training, block=block))
+    asked = plan.training
+    if asked.executor != "auto" and asked.devices != "auto" and asked.block:
+        return plan
+    if asked.rounds == 0 or plan.widest == 0:
+        executor = "batched" if asked.executor == "auto" else asked.executor
+        return _with(plan, executor=executor, devices=_one(asked), block=asked.block or _longest_block(plan))
+    choice = _Choice(_with(plan, devices=_one(asked)), state, memory)
+    if asked.executor == "auto":
+        choice.take_executor()
+    elif not asked.block:
+        choice.take_block()
+    if asked.devices == "auto":
+        choice.take_devices()
+    return choice.settled()
 
 
-def _fastest(plan: Plan, state: State) -> tuple[Training, float]:
-    training, cohort = plan.training, plan.widest
-    batched = dataclasses.replace(training, executor="batched", chunk=0)
-    if training.rounds == 0 or cohort == 0:
-        return batched, 0.0
-    seconds = _measure(plan, state, batched)
-    # every other executor is compiled to be measured: for a short run that takes longer than it could save
-    if seconds * training.rounds < WORTH_SECONDS:
-        return batched, seconds
-    others = [dataclasses.replace(training, executor="chunked", chunk=chunk) for chunk in (1, 8) if chunk < cohort]
-    if plan.lanes == "one" and plan.shards is None:
-        others += [dataclasses.replace(training, executor=name, chunk=0) for name in ("looped", "looped_steps")]
-    measured = [(seconds, batched), *((_measure(plan, state, other), other) for other in others)]
-    seconds, chosen = min(measured, key=lambda pair: pair[0])
-    return chosen, seconds
+def _with(plan: Plan, **changes: object) -> Plan:
+    training = dataclasses.replace(plan.training, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(plan, training=training)
 
 
-def _choose_devices(plan: Plan, state: State, seconds: float) -> tuple[Plan, float]:
-    """The plan on all devices where that is faster than on one, and what a round takes; `seconds`, if not 0, on one."""
-    one = dataclasses.replace(plan, training=dataclasses.replace(plan.training, devices=1))
-    devices = min(len(jax.devices()), plan.federation.train.clients)
-    if devices == 1 or plan.widest == 0 or not isinstance(plan.population, InMemory):
-        return one, seconds
-    seconds = seconds or _measure(one, state, one.training)
-    if seconds * plan.training.rounds < WORTH_SECONDS:
-        return one, seconds
-    more = on_devices(plan, devices)
-    state = lay_out(more, state)
-    # what is best for one client at a time on one device may be best side by side on several
-    ways = {("batched", 0), ("chunked", 1)} if plan.requested.executor == "auto" else {_executor_of(plan)}
-    best, chosen = seconds, one
-    for executor, chunk in sorted(ways):
-        training = dataclasses.replace(more.training, executor=executor, chunk=chunk)
-        taken = _measure(more, state, training)
-        if taken < best:
-            best, chosen = taken, dataclasses.replace(more, training=training)
-    return chosen, best
+def _one(asked: Training) -> int:
+    return 1 if isinstance(asked.devices, str) else asked.devices
 
 
-def _executor_of(plan: Plan) -> tuple[str, int]:
-    return plan.training.executor, plan.training.chunk
+def _longest_block(plan: Plan) -> int:
+    return block_length(plan.training, plan.widest, len(plan.seeds))
 
 
-def _measure(plan: Plan, state: State, training: Training) -> float:
+class _Choice:
+    """A plan on its way to the fastest one: what is known of rounds so far, and what measuring may still take."""
+
+    def __init__(self, plan: Plan, state: State, memory: Remembered | None):
+        self.plan, self.state, self.asked = plan, state, plan.training
+        self.known = open_remembered(memory, plan)
+        self.seconds = 0.0  # of a round of `plan`; 0: not measured
+        self.counted = 0.0  # operations of a local step of all clients at hand
+        self.compiling = 0.0  # seconds of compiling one executor
+        self.left = 0.0  # seconds for further measurements
+
+    def take_executor(self) -> None:
+        """The widest that fits; on a CPU, in a long run, the fastest."""
+        self._take_widest()
+        self.take_block()
+        if jax.default_backend() != "cpu" or self._surely_short():
+            return
+        self._measure_first()
+        if not self._is_long():
+            return
+        others = [("chunked", chunk) for chunk in (1, 8) if chunk < self.plan.widest]
+        if self.plan.lanes == "one" and self.plan.shards is None:
+            looped = [("looped", 0), ("looped_steps", 0)]
+            others = (
+                others[:1] + looped + others[1:] if self.counted > LARGE_STEP * self.plan.widest else others + looped
+            )
+        widest = self.plan
+        for executor, chunk in others:
+            if executor.startswith("looped") or chunk < (widest.training.chunk or widest.widest):
+                self._try(_with(widest, executor=executor, chunk=chunk))
+
+    def take_devices(self) -> None:
+        """All devices, where that is faster than one."""
+        devices = min(len(jax.devices()), self.plan.federation.train.clients)
+        one = self.plan
+        if devices == 1 or not isinstance(one.population, InMemory) or self._surely_short():
+            return
+        if not self.seconds:
+            self._measure_first()
+        if not self._is_long():
+            return
+        more = on_devices(one, devices)
+        # what is best for one client at a time on one device may be best side by side on several
+        ways = {("batched", 0), ("chunked", 1)} if self.asked.executor == "auto" else set()
+        for executor, chunk in sorted(ways) or [(one.training.executor, one.training.chunk)]:
+            self._try(_with(more, executor=executor, chunk=chunk))
+
+    def take_block(self) -> None:
+        """As many rounds as about a second has, by what the compiler counts: the block is compiled once."""
+        if not self.asked.block:
+            self.plan = _with(self.plan, block=_longest_block(self.plan))
+            self.counted = programs.operations(self.plan, self.state)
+            self.plan = _with(self.plan, block=_shortened(self.plan, programs.guess_seconds(self.plan, self.counted)))
+
+    def settled(self) -> Plan:
+        """The plan, with shorter blocks where the guess was far off."""
+        block, looped = self.plan.training.block, self.plan.training.executor.startswith("looped")
+        limit = BLOCK_SECONDS * (1 if looped else TOO_LONG)  # a looped executor compiles no block
+        if not self.asked.block and self.seconds * block > limit:
+            self.plan = _with(self.plan, block=_shortened(self.plan, self.seconds))
+        return self.plan
+
+    def _take_widest(self) -> None:
+        """All clients of a round side by side, or as many as memory takes; what was compiled to find out is used."""
+        plan = self.plan
+        chunk = fitting_chunk(plan.widest, len(plan.seeds) * tree.size_in_bytes(plan.wire.upload))
+        while True:
+            self.plan = _with(plan, executor="chunked" if chunk else "batched", chunk=chunk)
+            self.take_block()
+            began = time.perf_counter()
+            shares = programs.share_of_memory(self.plan, self.state)
+            self.compiling = time.perf_counter() - began
+            shares = _agreed(shares[0]), _agreed(shares[1])
+            if chunk == 1 or max(shares) <= 1:
+                return
+            at_once = (chunk or plan.widest, chunk or plan.scored)
+            chunk = _smaller_chunk(shares, at_once, chunk or plan.widest + 1)
+
+    def _measure_first(self) -> None:
+        began = time.perf_counter()
+        self.seconds = self.known.seconds(_name(self.plan)) or _measure(self.plan, self.state)
+        spent = _agreed(self.compiling + time.perf_counter() - began)
+        # what is loaded says nothing of how long the others compile: it was measured when it was compiled
+        self.compiling = max(_agreed(self.compiling), self.known.seconds("compiling") or 0.0)
+        self.known.put({_name(self.plan): self.seconds, "compiling": self.compiling})
+        self.left = SHARE * self.seconds * self.asked.rounds - spent
+
+    def _try(self, other: Plan) -> None:
+        """Take the other plan where it is faster, by what was measured before or is now, as far as there is time."""
+        seconds = self.known.seconds(_name(other))
+        if seconds is None:
+            if self.compiling + 3 * self.seconds > self.left:
+                return
+            began = time.perf_counter()
+            seconds = _measure(other, lay_out(other, self.state))
+            self.left -= _agreed(time.perf_counter() - began)
+            self.known.put({_name(other): seconds})
+        if seconds < self.seconds:
+            self.plan, self.seconds = other, seconds
+
+    def _is_long(self) -> bool:
+        return self.seconds * self.asked.rounds >= WORTH_SECONDS
+
+    def _surely_short(self) -> bool:
+        """Whether even a slow machine would be done before measuring is worth it."""
+        self.counted = self.counted or programs.operations(self.plan, self.state)
+        guess = programs.guess_seconds(self.plan, self.counted)
+        return 0 < guess * self.asked.rounds < WORTH_SECONDS / TOO_LONG
+
+
+def _name(plan: Plan) -> str:
+    training = plan.training
+    return f"{training.executor} {training.chunk} on {training.devices}"
+
+
+def _smaller_chunk(shares: tuple[float, float], at_once: tuple[int, int], than: int) -> int:
+    """Clients whose block and whose record both fit, where so many `at_once` take these shares of the memory."""
+    # one that trains the whole cohort at once, and scores as many, may be all that it takes
+    return max(1, min(than - 1, *(int(count / share) for share, count in zip(shares, at_once) if share > 1)))
+
+
+def _shortened(plan: Plan, seconds: float) -> int:
+    return max(1, min(plan.training.block, int(BLOCK_SECONDS / seconds))) if seconds else plan.training.block
+
+
+def _measure(plan: Plan, state: State) -> float:
     """Seconds per round, after compilation; the state is left as it was."""
-    plan, first = dataclasses.replace(plan, training=training), state._replace(round=0)
-    jax.block_until_ready(move(plan, first, 1)[:3])
+    first, seconds = state._replace(round=0), 0.0
+    if plan.training.executor.startswith("looped"):
+        _clock(plan, first)  # it compiles as it goes
+    else:
+        programs.compile_all(plan, first, scores=False)
+    seconds = _clock(plan, first)
+    if seconds < SHORT_ROUND:
+        seconds = min(seconds, _clock(plan, first))
+    return _agreed(seconds)
+
+
+def _clock(plan: Plan, state: State) -> float:
     began = time.perf_counter()
-    jax.block_until_ready(move(plan, first, 1)[:3])
-    seconds = time.perf_counter() - began
-    # several processes must choose alike: the slowest one decides
+    jax.block_until_ready(move(plan, state, 1)[:2])
+    return time.perf_counter() - began
+
+
+def _agreed(seconds: float) -> float:
+    """Several processes must choose alike: the slowest one decides."""
     return float(np.max(multihost_utils.process_allgather(seconds))) if jax.process_count() > 1 else seconds

@@ -55,8 +55,9 @@ class Account(NamedTuple):
         """The ledger's bytes once more, by whom they went to or came from; `clients` has a number per message."""
         if not self.client_bytes.size:
             return self
-        counts = np.bincount(clients, minlength=self.client_bytes.size)
-        return self._replace(client_bytes=self.client_bytes + counts * bytes_each)
+        client_bytes = self.client_bytes.copy()
+        np.add.at(client_bytes, clients, bytes_each)  # as many additions as messages, however many clients there are
+        return self._replace(client_bytes=client_bytes)
 
 
 def open_account(clients: int, spent: Tally) -> Account:

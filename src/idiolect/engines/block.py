@@ -19,7 +19,8 @@ from idiolect.core.control import first_turn
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
-from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, RoundCost, run_round, whole_cohort
+from idiolect.engines.packed import Packed, pack
+from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, RoundCost, finite_rows, run_round, whole_cohort
 from idiolect.engines.server import open_round
 from idiolect.engines.shard import EVERYWHERE, by_client
 
@@ -48,6 +49,14 @@ class Rounds(NamedTuple):
 
     numbers: Array
     count: Any
+
+
+class Ended(NamedTuple):
+    """What a block leads to; everything has a lane axis."""
+
+    server: Tree
+    states: Tree
+    report: Packed  # (whose server is finite, costs: one row per lane and round)
 
 
 @functools.partial(jax.jit, static_argnames=("how",))
@@ -93,8 +102,8 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
 @functools.partial(jax.jit, static_argnames=("how", "lanes"))
 def run_block(
     lane: Lane, data: ClientData, rounds: Rounds, turns: np.ndarray | None = None, *, how: How, lanes: str
-) -> Outcome:
-    """Run rounds of every lane in one program; costs: one row per lane and round. Every leaf of `lane` has a lane axis.
+) -> Ended:
+    """Run rounds of every lane in one program. Every leaf of `lane` has a lane axis.
 
     `lanes` is "one" (the axis has length 1), "together" (a `vmap` over lanes) or "in_turn" (for drawn step counts,
     which would otherwise run in lockstep): the rows of `turns` (lane numbers) come one after another, the lanes of a
@@ -108,7 +117,12 @@ def run_block(
 
     if how.shards is not None:
         block = how.shards.over(block, _TAKEN, _RETURNED)
-    return block(lane, data, rounds, turns)
+    return ended(*block(lane, data, rounds, turns))
+
+
+def ended(server: Tree, states: Tree, costs: RoundCost) -> Ended:
+    """What `run_block` returns."""
+    return Ended(server, states, pack((finite_rows(server, costs.present.shape[0]), costs)))
 
 
 def over_lanes(function: Callable[[Tree], Tree], stacked: Tree, lanes: str, turns: np.ndarray | None = None) -> Tree:

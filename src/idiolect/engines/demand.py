@@ -34,7 +34,7 @@ def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
         raise RequestError(
             f"{asked} makes {steps} local steps in a round, and they must be below 2^31; use fewer, and more rounds."
         )
-    free = _free()
+    free = free_on_device()
     if free is None:
         return
     at_once = _at_once(training, rows.clients) * lanes
@@ -45,11 +45,20 @@ def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
     _check_state(algorithm, rows, training, lanes, at_once, free)
 
 
+def fitting_chunk(widest: int, message_bytes: int) -> int:
+    """0 where all clients of a round may fit side by side, by what each sends; else how many of them may."""
+    free = free_on_device()
+    each = COPIES * max(1, message_bytes)
+    return 0 if free is None or widest * each <= free else max(1, free // each)
+
+
 def check_block(training: Training, widest: int, lanes: int) -> None:
     """RequestError where a block that was asked for brings back more than memory holds."""
     if training.block:
         needed = 50 * training.block * max(1, widest) * lanes
-        check_bytes(needed, f"training.block = {training.block}", "use a smaller one, or 0, which chooses", _free())
+        check_bytes(
+            needed, f"training.block = {training.block}", "use a smaller one, or 0, which chooses", free_on_device()
+        )
 
 
 def _check_state(algorithm: Algorithm, rows: Rows, training: Training, lanes: int, at_once: int, free: int) -> None:
@@ -74,12 +83,12 @@ def _check_state(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
 def _at_once(training: Training, clients: int) -> int:
     """Clients that are advanced side by side."""
     cohort = min(training.cohort or clients, clients)
-    if training.executor.startswith("looped"):
+    if training.executor.startswith("looped") or training.executor == "auto":  # which takes as many as fit
         return 1
     return min(training.chunk or cohort, cohort) if training.executor == "chunked" else cohort
 
 
-def _free() -> int | None:
+def free_on_device() -> int | None:
     """Of the device that trains, where it has memory of its own; else of this process."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:

@@ -32,10 +32,11 @@ class Training:
     cohort: int = setting(default=0, at_least=0, doc="clients per round; 0: all of them")
     dropout: float = setting(default=0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
     record_every: int = setting(default=10, at_least=1, doc="rounds between evaluations")
-    precision: str = setting(default="float32", choices=tuple(PRECISIONS), doc="of parameters and features")
-    executor: str = setting(
-        default="auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses"
+    evaluate_clients: int = setting(
+        default=0, at_least=0, doc="clients that an evaluation between rounds scores, a seeded sample; 0: all of them"
     )
+    precision: str = setting(default="float32", choices=tuple(PRECISIONS), doc="of parameters and features")
+    executor: str = setting(default="auto", choices=EXECUTORS, doc="how clients are advanced; auto: what is fastest")
     chunk: int = setting(default=0, at_least=0, doc="clients at a time, for chunked, which needs it; auto chooses")
     block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
     devices: int | str = setting(default=1, doc="devices that clients are laid over; auto measures and chooses")
@@ -70,6 +71,11 @@ def check_training(training: Training, clients: int) -> None:
         raise RequestError(
             f"training.cohort must be at most the number of clients, {clients}, got {training.cohort}. "
             "Use 0 to let every client take part in every round."
+        )
+    if training.evaluate_clients > clients:
+        raise RequestError(
+            f"training.evaluate_clients must be at most the number of clients, {clients}, got "
+            f"{training.evaluate_clients}. Use 0 to score all of them in every record."
         )
     if training.executor == "chunked" and training.chunk == 0:
         raise RequestError(
@@ -168,7 +174,7 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Algorithm:
             "A sweep runs settings that share one program: only floats and seeds may differ, got "
             f"{len(structures)} different structures. Sweep integers and names one run at a time."
         )
-    stacked: Algorithm = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+    stacked: Algorithm = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *algorithms)
     return stacked
 
 

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,8 @@ from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
-from idiolect.engines.client import Number, Round, Task, client_model, for_clients
+from idiolect.engines.client import Found, Number, Round, Task, client_model, for_clients
+from idiolect.engines.packed import Packed, pack
 from idiolect.engines.server import deliver
 from idiolect.engines.shard import EVERYWHERE, Shards, by_client
 from idiolect.metrics.personalization import instance_shares
@@ -73,11 +75,19 @@ def _lanes(function: Callable[[Moment], Tree], now: Moment, lanes: str) -> Tree:
     return over_lanes(lane, (*now[:4], now.states), lanes)
 
 
-def client_models(now: Moment) -> tuple[Models, Tally]:
-    """The models of each of the clients as they are now, stacked, and what making them costs."""
+def client_models(now: Moment, common: Params | None = None) -> tuple[Models, Tally]:
+    """The models of each of the clients as they are now, stacked, and what making them costs.
+
+    Where every client predicts with `common` itself, `personal` is None: no copy is made of it for each.
+    """
+    known: tuple[list[Array], Any] | None = None if common is None else jax.tree.flatten(common)
 
     def one(task: Task) -> tuple[Models, Tally]:
         models, cost = client_model(task)
+        leaves, structure = jax.tree.flatten(models.personal)
+        # what no client changed passes through `vmap` as the object that it was
+        if known is not None and structure == known[1] and all(map(operator.is_, leaves, known[0])):
+            models = models._replace(personal=None)
         return models, cost.counters()
 
     if isinstance(now.server, Delivered):
@@ -94,14 +104,14 @@ def _for_both(
     rows: Tree,
     one_by_one: bool = False,
 ) -> Tree:
-    """`function(algorithm, models, rows)` of every client, whose models are "personal" and, where it is, "shared".
+    """`function(algorithm, models, rows)` of every client, whose models are "personal" and, where they are, "shared".
 
-    One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
+    Without a "personal" one, the client predicts with the shared model. One client after another, a branch that depends
+    on a client's rows is taken or not; side by side, both are computed.
     """
-    at_site = isinstance(now.server, Delivered)
-    common = now.server.shared if at_site else now.algorithm.shared_model(now.server)
-    own_models: dict[str, Params] = {"personal": models.personal}
-    models_axes: dict[str, int | None] = {"personal": 0}
+    common = _common_model(now)
+    own_models: dict[str, Params] = {} if models.personal is None else {"personal": models.personal}
+    models_axes: dict[str, int | None] = dict.fromkeys(own_models, 0)
     if common is None and models.received is not None:
         own_models["shared"], models_axes["shared"] = models.received, 0
     if one_by_one:
@@ -118,6 +128,15 @@ def _for_both(
         own_models["shared"], models_axes["shared"] = common, None
     own, own_axes = address(now.algorithm, now.clients), axes(now.algorithm)
     return jax.vmap(function, in_axes=(own_axes, models_axes, 0))(own, own_models, rows)
+
+
+def _common_model(now: Moment) -> Params | None:
+    return now.server.shared if isinstance(now.server, Delivered) else now.algorithm.shared_model(now.server)
+
+
+def _both(of_models: dict[str, Found]) -> dict[str, Found]:
+    """What was found of "shared" stands for "personal" too where they are one model."""
+    return of_models if "personal" in of_models else of_models | {"personal": of_models["shared"]}
 
 
 def _filled(inputs: jax.Array, mask: Array) -> jax.Array:
@@ -151,7 +170,7 @@ class Judging(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames=("how", "lanes"))
-def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tuple[Scores, Tally]:
+def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tuple[Packed, Tally]:
     """`score_clients` of every lane: all of `now` but the clients and their rows has a lane axis."""
     TRACES["evaluate"] += 1
 
@@ -162,7 +181,8 @@ def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tupl
     if how.shards is not None:
         of_clients = Moment._make([EVERYWHERE] * 4 + [by_client(0), by_client(1), by_client(0)])
         every_lane = how.shards.over(every_lane, (of_clients, by_client(0)), by_client(1))
-    return every_lane(now, rows)
+    scores, cost = every_lane(now, rows)
+    return pack(scores), cost
 
 
 def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, Tally]:
@@ -175,7 +195,7 @@ def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, 
         weights = () if held.weights is None else (held.weights,)
         inputs = _filled(held.inputs, mask) if one_by_one else held.inputs
         # one pass per model for all scores: predictions cost more than every score of them together
-        outputs = {kind: own.predict(model, inputs) for kind, model in models.items()}
+        outputs = _both({kind: own.predict(model, inputs) for kind, model in models.items()})
         found = {
             kind: {name: SCORES[name].function(answer, held.targets, mask, *weights) for name in names}
             for kind, answer in outputs.items()
@@ -183,7 +203,7 @@ def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, 
         return found | {"instances": instance_shares(outputs, held.targets, mask, *weights)} if classes else found
 
     def some(now: Moment, held: ClientData) -> tuple[Scores, Tally]:
-        models, cost = client_models(now)
+        models, cost = client_models(now, _common_model(now))
         return _for_both(now, models, score, held, one_by_one), cost
 
     return _in_chunks(some, now, rows, how.chunk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,10 +21,11 @@ from idiolect.engines import door
 from idiolect.engines.block import Lane
 from idiolect.engines.evaluate import Judging, Moment, Scores, Standing, evaluate, lane_standing, standing
 from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Measure, Plan
 from idiolect.engines.population import InMemory, load, to_device
 from idiolect.engines.recording import ClientScores, Row, history_row, to_lists, validation_means
-from idiolect.engines.shard import to_host
+from idiolect.engines.shard import Shards, to_host
 from idiolect.engines.state import Snapshot, State, choose_lanes
 
 SPLITS = ("validation", "test")
@@ -39,9 +40,12 @@ class Recorded(NamedTuple):
     scores: tuple[Scores, ...]  # on validation rows, one per lane
 
 
-def record(plan: Plan, state: State, measure: Measure | None = None) -> Recorded:
-    """Score every lane on validation rows; where that is its best so far, it is the selected one from now on."""
-    scores, _ = score(plan, state.now, "validation")
+def record(plan: Plan, state: State, measure: Measure | None = None, scored: Packed | None = None) -> Recorded:
+    """Score every lane on validation rows; where that is its best so far, it is the selected one from now on.
+
+    The clients are those that the plan judges by. `scored` is what `launch_scores` returned of the same state.
+    """
+    scores = score(plan, state.now, "validation", plan.judged)[0] if scored is None else scored.open()
     own = tuple(tree.take(scores, lane) for lane in range(len(plan.seeds)))
     measured: list[dict[str, float]] = [{}] * len(own)
     if measure is not None:
@@ -62,18 +66,68 @@ def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
     return state._replace(selected=choose_lanes(plan, better, state.now, state.selected), best=best)
 
 
-def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:
-    """Scores of every lane and client on a split, and what each client's model cost, on the host."""
+def launch_scores(plan: Plan, at: Snapshot) -> Packed:
+    """Have one device score clients, which are in memory, on validation rows; the host does not wait."""
+    with door.run_precision(plan.training.precision):
+        ((_, moment),) = _moments(plan, at, plan.judged)
+        scored, _ = _evaluate(plan, moment, "validation", plan.judged)
+    scored.begin_transfer()
+    return scored
+
+
+def score(plan: Plan, at: Snapshot, split: str, only: np.ndarray | None = None) -> tuple[Scores, Tally]:
+    """Scores of every lane and client, or of some, on a split, and what each client's model cost, on the host."""
+    total = plan.federation.train.clients if only is None else len(only)
+    with door.run_precision(plan.training.precision):
+        return _together(_score_parts(plan, at, split, only), total)
+
+
+def _score_parts(
+    plan: Plan, at: Snapshot, split: str, only: np.ndarray | None
+) -> Iterator[tuple[int, tuple[Scores, Tally]]]:
+    """(how many clients, what was found of them), part by part."""
+    shards = _shards(plan, only)
+    for clients, moment in _moments(plan, at, only):
+        scored, cost = _evaluate(plan, moment, split, only)
+        found = (scored.open(), cost)  # wait: the rows of one part at a time are on the device
+        yield len(clients), jax.tree.map(np.asarray, found) if shards is None else shards.cut(found, axis=1)
+
+
+def _together(parts: Iterator[tuple[int, Tree]], total: int) -> Tree:
+    """What was found of some clients after others, as arrays of all `total` of them; (lanes, clients) each."""
+    whole, begin = None, 0
+    for count, found in parts:
+        if count >= total:
+            return found
+        if whole is None:
+            whole = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], total, *leaf.shape[2:]), leaf.dtype), found)
+        # not kept until the end: thousands of small arrays leave the memory in pieces that are hard to use again
+        for everyone, some in zip(jax.tree.leaves(whole), jax.tree.leaves(found)):
+            everyone[:, begin : begin + count] = some
+        begin += count
+    return whole
+
+
+def lower_scores(plan: Plan, state: State) -> Any:
+    """The program of a record as the compiler gets it; clients must be in memory."""
+    ((_, moment),) = _moments(plan, state.now, plan.judged)
+    rows = rows_of(plan, "validation", moment.clients, plan.judged)
+    return evaluate.lower(moment, rows, how=_judging(plan, plan.judged), lanes=plan.lanes)
+
+
+def _evaluate(plan: Plan, moment: Moment, split: str, only: np.ndarray | None) -> tuple[Packed, Tally]:
+    rows = rows_of(plan, split, moment.clients, only)
+    return evaluate(moment, rows, how=_judging(plan, only), lanes=plan.lanes)
+
+
+def _judging(plan: Plan, only: np.ndarray | None) -> Judging:
     training = plan.training
     chunk = training.chunk if training.executor == "chunked" else 0
-    how = Judging(plan.scores, training.executor.startswith("looped"), chunk, plan.shards)
-    parts = []
-    with door.run_precision(training.precision):
-        for clients, moment in _moments(plan, at):
-            scored = evaluate(moment, rows_of(plan, split, clients), how=how, lanes=plan.lanes)
-            parts.append(_to_host(plan, scored, axis=1))  # wait: the rows of one part at a time are on the device
-    found: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
-    return found
+    return Judging(plan.scores, training.executor.startswith("looped"), chunk, _shards(plan, only))
+
+
+def _shards(plan: Plan, only: np.ndarray | None) -> Shards | None:
+    return plan.shards if plan.shards is None or only is None else plan.shards.some(len(only))
 
 
 def score_ends(plan: Plan, at: Snapshot) -> tuple[list[ClientScores], Tally]:
@@ -127,17 +181,18 @@ def _lane_moments(plan: Plan, who: Who, at: Snapshot) -> Iterator[tuple[np.ndarr
         yield clients, moment._replace(algorithm=who[0], root=who[1], states=tree.take(moment.states, 0))
 
 
-def _moments(plan: Plan, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
+def _moments(plan: Plan, at: Snapshot, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Moment]]:
     """All lanes at a snapshot, as each part of the population sees them, and which clients are in the part."""
-    for clients, states, data in plan.population.parts(at.states):
+    for clients, states, data in plan.population.parts(at.states, only):
         numbers = clients.astype(np.int32)  # on the host: a conversion on the device would take longer than a record
         yield clients, Moment(plan.algorithm, plan.roots, at.round, at.server, numbers, states, data)
 
 
-def rows_of(plan: Plan, split: str, clients: np.ndarray) -> ClientData:
-    """Some clients' rows of a split on the device; all clients' stay there."""
-    if isinstance(plan.population, InMemory) and split in plan.held:
-        return plan.held[split]
+def rows_of(plan: Plan, split: str, clients: np.ndarray, only: np.ndarray | None = None) -> ClientData:
+    """Some clients' rows of a split on the device; those of all, or of all that are in `only`, stay there."""
+    name, shards = split if only is None else f"{split} of some", _shards(plan, only)
+    if isinstance(plan.population, InMemory) and name in plan.held:
+        return plan.held[name]
     # one capacity for both splits, so that one compiled program evaluates both
     both = (plan.federation.validation, plan.federation.test)
     capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
@@ -146,9 +201,10 @@ def rows_of(plan: Plan, split: str, clients: np.ndarray) -> ClientData:
     def read(some: np.ndarray) -> ClientData:
         return load(getattr(plan.federation, split), some, capacity, dtype)
 
-    rows = read(clients) if plan.shards is None else plan.shards.load(read)
+    everyone = np.arange(plan.federation.train.clients) if only is None else only
+    rows = read(clients) if shards is None else shards.load(lambda places: read(everyone[places]))
     if isinstance(plan.population, InMemory):
-        plan.held[split] = rows
+        plan.held[name] = rows
     return rows
 
 

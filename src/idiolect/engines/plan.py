@@ -9,29 +9,39 @@ import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.accounting.ledger import Ledger
-from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, Purpose, host_generator
 from idiolect.engines import demand, door, start
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.evaluate import Standing
-from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.on_disk import OnDisk
+from idiolect.engines.population import InMemory, to_device
 from idiolect.engines.shard import Shards, make_shards
 from idiolect.engines.start import WireTypes
 
 LOOK_AHEAD = 500  # rounds whose cohorts are drawn to know how many members of one a device has: 10 ms
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
+
+
+class Remembered(Protocol):
+    """Somewhere to keep bytes by a key: the folder of compiled programs, say."""
+
+    def get(self, key: str) -> bytes | None:
+        """What was kept under the key."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep it in place of what was kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Options:
     select_last: bool = False  # the last round is the selected one, whatever its scores
     measure: Measure | None = None  # further numbers for each record
     spent: Sequence[Ledger] = ()  # by lane: what was paid before the first round
+    memory: Remembered | None = None  # of what was measured before, for executor "auto"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,6 +91,20 @@ class Plan:
     def widest(self) -> int:
         """Clients in a round of the lane that has most."""
         return max(who.cohort for who in self.participations)
+
+    @functools.cached_property
+    def judged(self) -> np.ndarray | None:
+        """The clients that a record scores, ascending, the same in every lane and round; None: all."""
+        size, clients = self.training.evaluate_clients, self.federation.train.clients
+        if not 0 < size < clients:
+            return None
+        draw = host_generator(self.seeds[0], Purpose.EVALUATED, 0)
+        return np.sort(draw.choice(clients, size, replace=False, shuffle=False))
+
+    @property
+    def scored(self) -> int:
+        """Clients that a record scores."""
+        return self.federation.train.clients if self.judged is None else len(self.judged)
 
     @functools.cached_property
     def share(self) -> int:
@@ -136,7 +161,7 @@ def make_plan(
         door.check_fit(admitted[0], federation)
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
         # a lane axis is always there, for one run too: there is one program to write and to test
-        stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
+        stacked, roots = door.admit_lanes(admitted), start.make_roots(np.asarray(seeds, np.int32))
         folder, devices = options.state_folder, training.devices
         # "auto" begins on one: `engines.auto` measures whether more are faster
         shards = make_shards(devices, rows.clients) if isinstance(devices, int) and devices > 1 else None

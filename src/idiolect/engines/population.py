@@ -1,62 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where client rows and client states are kept: on the device, or on disk with only a block's clients on the device."""
+"""Where client rows and client states are kept; here on the device, in `engines.on_disk` on disk."""
 
 from __future__ import annotations
 
 import abc
-import mmap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
-from idiolect.data.store import RecordFile
-from idiolect.engines.shard import Shards, to_host
-from idiolect.engines.start import init_clients
-
-# Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
-_GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)  # Windows has no such advice
-_PIECE = 64  # clients read before their pages are given back
+from idiolect.data.store import is_mapped, read_clients
+from idiolect.engines.shard import Shards, pick, to_host
+from idiolect.engines.start import init_lanes
 
 
 def to_device(data: ClientData, dtype: DTypeLike) -> ClientData:
     """Padded rows as device arrays, floating ones in the run's precision."""
 
     def cast(leaf: np.ndarray) -> jax.Array:
-        return jnp.asarray(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
+        # on the host: on the device, each shape would need a program of its own
+        return jax.device_put(np.asarray(leaf, dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf)
 
-    weights = None if data.weights is None else cast(data.weights)
-    return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count), weights)
+    return jax.tree.map(cast, data)
 
 
 def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: DTypeLike) -> ClientData:
-    """The named clients' padded rows on the device. Pages of mapped files that were read for them are given back."""
-    maps: list[object] = [
-        array.base
-        for array in (rows.inputs, rows.targets, rows.weights)
-        if isinstance(array, np.memmap) and array.mode == "r"
-    ]
-    whole = [base for base in maps if isinstance(base, mmap.mmap)]
-    if not whole or _GIVE_BACK is None:
-        return to_device(rows.pad(clients, capacity), dtype)
-    padded = []
-    for first in range(0, len(clients), _PIECE):
-        padded.append(rows.pad(clients[first : first + _PIECE], capacity))
-        for base in whole:
-            # the pages stay in the cache of the system, which is not this process's memory: reading them again is cheap
-            base.madvise(_GIVE_BACK)
-    return to_device(jax.tree.map(lambda *pieces: np.concatenate(pieces), *padded), dtype)
+    """The named clients' padded rows on the device."""
+    if is_mapped(rows):
+        rows, clients = read_clients(rows, clients), np.arange(len(clients))
+    return to_device(padded(rows, clients, capacity), dtype)
+
+
+def padded(rows: Rows, clients: np.ndarray, capacity: int) -> ClientData:
+    """The named clients' rows, padded; for a device with memory of its own as they lie, where nothing is to be padded.
+
+    A CPU would share that memory with whoever made the rows, and may change them.
+    """
+    everyone = np.array_equal(clients, np.arange(rows.clients)) and rows.weights is None
+    if jax.default_backend() == "cpu" or not everyone or (rows.counts != capacity).any():
+        return rows.pad(clients, capacity)
+    inputs, targets = (part.reshape(rows.clients, capacity, *part.shape[1:]) for part in (rows.inputs, rows.targets))
+    return ClientData(inputs, targets, rows.counts.astype(np.int32), None)
 
 
 class Gathered(NamedTuple):
@@ -76,7 +68,7 @@ class Population(abc.ABC):
 
     @abc.abstractmethod
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
-        """(initial states, their cost by lane and client, the first client whose preparation failed)."""
+        """(initial states, their cost by lane and client or part, the first client whose preparation failed)."""
 
     @abc.abstractmethod
     def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
@@ -87,8 +79,8 @@ class Population(abc.ABC):
         """Keep what a block that ended with round `reached` made of the states gathered; returns all of them."""
 
     @abc.abstractmethod
-    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
-        """(client numbers, states, rows) of all clients, in parts that fit in memory."""
+    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+        """(client numbers, states, rows) of all clients, or of some, in parts that fit in memory."""
 
     def stands_at(self, reached: int) -> bool:
         """Whether the states kept are those after round `reached`; in memory, a `State` holds its own."""
@@ -117,14 +109,15 @@ class InMemory(Population):
         self.numbers = np.arange(rows.clients) if shards is None else shards.numbers
 
         def read(clients: np.ndarray) -> ClientData:
-            return to_device(rows.pad(clients, self.capacity), dtype)
+            return to_device(padded(rows, clients, self.capacity), dtype)
 
         self.data = read(self.numbers) if shards is None else shards.load(read)
+        self._some: ClientData | None = None  # the rows of those that records score, where they are not all
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
         """All clients of all lanes at once."""
         clients = self.numbers.astype(np.int32)
-        states, tally = jax.vmap(init_clients, in_axes=(0, 0, None, None))(algorithm, roots, clients, self.data)
+        states, tally = init_lanes(algorithm, roots, clients, self.data)
         if self.shards is not None:
             states, tally = self.shards.lay(states, axis=1), self.shards.cut(tally, axis=1)
         return states, tally, unprepared(algorithm, self.numbers, states)
@@ -137,80 +130,16 @@ class InMemory(Population):
         """They are all clients' already."""
         return states
 
-    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
+    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """One part."""
-        yield self.numbers, states if self.shards is None else self.shards.lay(states, axis=1), self.data
+        states = states if self.shards is None else self.shards.lay(states, axis=1)
+        if only is None:
+            yield self.numbers, states, self.data
+            return
+        numbers = only if self.shards is None else only[self.shards.some(len(only)).numbers]
+        if self._some is None:  # a run always asks for the same: their rows are gathered once
+            self._some = self._pick(self.data, numbers, 0)
+        yield numbers, self._pick(states, numbers, 1), self._some
 
-
-class OnDisk(Population):
-    """Rows memory-mapped and states in a record file; a block sees only its distinct clients. One lane only."""
-
-    part = 512  # clients per part: bounds memory in start and evaluation
-
-    def __init__(self, rows: Rows, dtype: DTypeLike, folder: Path):
-        self.rows, self._dtype, self._folder = rows, dtype, folder
-        self.capacity = max(int(rows.counts.max(initial=1)), 1)
-        self.file: RecordFile | None = None
-        self._structure = jax.tree.structure(())
-        self._reached = -1  # the round after which the file stands; -1: it is being written
-
-    def start(self, algorithm: Algorithm, roots: Key) -> tuple[None, Tally, int | None]:
-        """Write every client's initial state, part by part."""
-        own, root = tree.take((algorithm, roots), 0)
-        costs, lost = [], None
-        for members in self._split():
-            states, tally = init_clients(own, root, jnp.asarray(members, jnp.int32), self._data(members))
-            lost = unprepared(own, members, states) if lost is None else lost
-            leaves, self._structure = jax.tree.flatten(states)
-            if leaves and self.file is None:
-                shapes = [(leaf.shape[1:], np.dtype(leaf.dtype)) for leaf in leaves]
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self.file = RecordFile(self._folder / "client_states.bin", shapes, self.rows.clients)
-            if self.file is not None:
-                self.file.write(members, leaves)
-            costs.append(jax.tree.map(np.asarray, tally))
-        self._reached = 0
-        return None, jax.tree.map(lambda *counts: np.concatenate(counts)[None], *costs), lost
-
-    def gather(self, states: None, members: np.ndarray | None) -> Gathered:
-        """The distinct members' rows and states, padded to a fixed number so that no block compiles again."""
-        if members is None:
-            members = np.arange(self.rows.clients)[None, None]
-        distinct, places = np.unique(members, return_inverse=True)
-        # `resize` repeats clients to fill up; the copies are never written back, so that no client has two states
-        padded = np.resize(distinct, min(members.size, self.rows.clients))
-        places = places.reshape(members.shape).astype(np.int32)
-        return Gathered(self._states(padded), self._data(padded), places, distinct)
-
-    def scatter(self, gathered: Gathered, states: Tree, reached: int) -> None:
-        """Write the distinct members back."""
-        self._reached = -1
-        # marked as broken while it is written: a run that is killed here must not go on from half a block
-        if self.file is not None and gathered.members is not None:
-            kept = [np.asarray(leaf[0, : len(gathered.members)]) for leaf in jax.tree.leaves(states)]
-            self.file.write(gathered.members, kept)
-        self.mark(reached)
-
-    def parts(self, states: None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
-        """Clients in order, `part` at a time."""
-        for members in self._split():
-            yield members, self._states(members), self._data(members)
-
-    def stands_at(self, reached: int) -> bool:
-        """Between a block and the record that follows it, the file is ahead of the state."""
-        return self._reached == reached
-
-    def mark(self, reached: int) -> None:
-        """The file stands there now."""
-        self._reached = reached
-
-    def _split(self) -> list[np.ndarray]:
-        everyone = np.arange(self.rows.clients)
-        return np.split(everyone, range(self.part, len(everyone), self.part))
-
-    def _states(self, members: np.ndarray) -> Tree:
-        leaves = [] if self.file is None else [jnp.asarray(leaf[None]) for leaf in self.file.read(members)]
-        return jax.tree.unflatten(self._structure, leaves)
-
-    def _data(self, members: np.ndarray) -> ClientData:
-        return load(self.rows, members, self.capacity, self._dtype)
+    def _pick(self, rows: Tree, numbers: np.ndarray, axis: int) -> Tree:
+        return pick(rows, numbers, axis=axis) if self.shards is None else self.shards.pick(rows, numbers, axis)

@@ -17,8 +17,8 @@ from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
 from idiolect.engines import door
 from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.on_disk import OnDisk
 from idiolect.engines.plan import Plan
-from idiolect.engines.population import OnDisk
 from idiolect.engines.state import lay_out, take_up
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,19 +14,21 @@ import jax
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError
-from idiolect.engines import auto, resuming
-from idiolect.engines.advance import advance
+from idiolect.engines import auto, programs, resuming
+from idiolect.engines.advance import Launched, advance, can_run_ahead, launch, settle
 from idiolect.engines.billing import Account, bill_delivery
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.evaluate import Scores, Standing
 from idiolect.engines.history_file import Mark
-from idiolect.engines.judge import find_standing, record, score_ends
+from idiolect.engines.judge import find_standing, launch_scores, record, score_ends
+from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Options, Plan, make_plan
 from idiolect.engines.recording import Recorder, Row
 from idiolect.engines.run import Run
 from idiolect.engines.state import Snapshot, State, begin, follow, lane_of, lay_out
 from idiolect.record.divergence import Divergence
 
+AHEAD = 2  # blocks that the device has to do at once: it never waits for the host, and holds one state more
 Watch = Callable[[int, Recorder, Scores], None]  # (lane, its record, its scores on validation rows) after each record
 
 
@@ -75,8 +79,10 @@ class Session:
         checkpoint, rounds = self.options.checkpoint, self.training.rounds
         goal = rounds if upto is None else min(upto, rounds)
         try:
+            if watch is None and can_run_ahead(self.plan, self.state):
+                self._run_ahead(goal)
             while self.state.round < goal:
-                self._train_block(goal, watch)
+                self._keep(advance(self.plan, self.state, self._block(self.state.round, goal)), goal, watch)
         except KeyboardInterrupt:
             # `state` is replaced when its record is made, so it stands before the block that was interrupted
             # several hosts are interrupted at different places, and could not collect their state
@@ -92,25 +98,49 @@ class Session:
         if self.options.resume and checkpoint is not None and checkpoint.exists():
             resuming.load(self, checkpoint)
         else:
+            # on an accelerator compiling takes longest of all: at the same time what would come one after the other
+            if jax.default_backend() != "cpu" and can_run_ahead(self.plan, self.state):
+                programs.compile_all(self.plan, self.state)
             self.state = self._record(self.state, watch)
 
-    def _train_block(self, goal: int, watch: Watch | None) -> None:
-        training, here, checkpoint = self.training, self.state.round, self.options.checkpoint
+    def _run_ahead(self, goal: int) -> None:
+        """Train to `goal`, each block and record launched before the host reads what the last ones found."""
+        front, read, flying = self.state, 0.0, deque[tuple[Launched, Packed | None]]()
+        while self.state.round < goal:
+            while front.round < goal and len(flying) < AHEAD:
+                launched = launch(self.plan, front, self._block(front.round, goal))
+                front = launched.after(front)
+                scored = launch_scores(self.plan, front.now) if self._is_recorded(front.round, goal) else None
+                flying.append((launched, scored))
+            launched, scored = flying.popleft()
+            self._keep(settle(self.plan, self.state, launched, since=read), goal, scored=scored)
+            # while the host read the record, the next block was under way: its clock runs from here
+            read = time.perf_counter()
+
+    def _block(self, here: int, goal: int) -> int:
+        """Rounds of the block that begins here."""
         # a block never passes a record: scores are of the state between two rounds, which a block does not keep
-        until_record = training.record_every - here % training.record_every
-        state = advance(self.plan, self.state, min(training.block, goal - here, until_record))
+        until_record = self.training.record_every - here % self.training.record_every
+        return min(self.training.block, goal - here, until_record)
+
+    def _is_recorded(self, number: int, goal: int) -> bool:
+        return number % self.training.record_every == 0 or number == goal
+
+    def _keep(self, state: State, goal: int, watch: Watch | None = None, scored: Packed | None = None) -> None:
+        """Make this the session's state, once it is recorded; `scored`: what was launched for that."""
+        training, checkpoint = self.training, self.options.checkpoint
         if len(state.accounts) == 1 and not state.accounts[0].sound:
             self._diverge(state)
-        if state.round % training.record_every == 0 or state.round == goal:
-            state = self._record(state, watch)
+        if self._is_recorded(state.round, goal):
+            state = self._record(state, watch, scored)
         self.state = state
         if checkpoint is not None and (state.round - self.saved >= checkpoint.every or state.round == training.rounds):
             resuming.save(self, checkpoint)
         if self.options.progress is not None:
             self.options.progress(state.round, training.rounds)
 
-    def _record(self, state: State, watch: Watch | None) -> State:
-        state, rows, scores = record(self.plan, state, self.options.measure)
+    def _record(self, state: State, watch: Watch | None, scored: Packed | None = None) -> State:
+        state, rows, scores = record(self.plan, state, self.options.measure, scored)
         for history, row in zip(self.histories, rows):
             history.append(row)
         if watch is not None:
@@ -183,5 +213,5 @@ def open_session(
 
 
 def _open(plan: Plan, state: State, options: Options) -> Session:
-    chosen = auto.resolve(plan, state)
+    chosen = auto.resolve(plan, state, options.memory)
     return Session(chosen, lay_out(chosen, state), options)

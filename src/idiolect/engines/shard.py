@@ -8,6 +8,7 @@ devices do not divide the clients, the last client stands again in the rows that
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -119,6 +120,14 @@ class Shards(NamedTuple):
 
         return jax.tree.map(one, tree)
 
+    def some(self, count: int) -> Shards:
+        """The same devices for so many clients."""
+        return self._replace(clients=count)
+
+    def pick(self, tree: Tree, rows: np.ndarray, axis: int) -> Tree:
+        """Some rows of arrays that are laid along `axis`, laid along it again."""
+        return pick(tree, rows, axis=axis, cut=NamedSharding(self.mesh, by_client(axis)))
+
     def cut(self, tree: Tree, axis: int) -> Tree:
         """Arrays of all devices on the host, a row per client: what was left over is gone."""
         return jax.tree.map(lambda leaf: to_host(leaf)[(slice(None),) * axis + (slice(self.clients),)], tree)
@@ -144,6 +153,13 @@ class Shards(NamedTuple):
         """The most members of one cohort that one device has."""
         homes = np.where(clients == PADDING, -1, clients // self.own)
         return max(1, *(int(np.sum(homes == device, axis=-1).max(initial=0)) for device in range(self.devices)))
+
+
+@functools.partial(jax.jit, static_argnames=("axis", "cut"))
+def pick(tree: Tree, rows: Array, *, axis: int, cut: NamedSharding | None = None) -> Tree:
+    """Some rows along `axis`, on one device or cut over several."""
+    picked = jax.tree.map(lambda leaf: leaf[(slice(None),) * axis + (rows,)], tree)
+    return picked if cut is None else jax.lax.with_sharding_constraint(picked, cut)
 
 
 def to_host(leaf: Array) -> np.ndarray:

@@ -42,6 +42,24 @@ def init_clients(algorithm: Algorithm, root: Key, clients: jax.Array, data: Clie
 
 
 @jax.jit
+def init_servers(algorithms: Algorithm, roots: Key) -> Tree:
+    """`server_init` of every lane."""
+    return jax.vmap(server_init)(algorithms, roots)
+
+
+@jax.jit
+def init_lanes(algorithms: Algorithm, roots: Key, clients: jax.Array, data: ClientData) -> tuple[Tree, Tally]:
+    """`init_clients` of every lane."""
+    return jax.vmap(init_clients, in_axes=(0, 0, None, None))(algorithms, roots, clients, data)
+
+
+@jax.jit
+def make_roots(seeds: jax.Array) -> Key:
+    """The root key of every lane."""
+    return jax.vmap(keys.root_key)(seeds)
+
+
+@jax.jit
 def carry(
     change: tuple[Algorithm, Algorithm], root: Key, server: Tree, clients: jax.Array, states: Tree, data: ClientData
 ) -> tuple[Tree, Tree, Tally]:

@@ -21,7 +21,7 @@ from idiolect.engines.billing import Account, open_account
 from idiolect.engines.plan import Options, Plan
 from idiolect.engines.population import InMemory, unprepared
 from idiolect.engines.shard import to_host
-from idiolect.engines.start import carry, init_server
+from idiolect.engines.start import carry, init_servers
 
 
 class Snapshot(NamedTuple):
@@ -56,7 +56,7 @@ class State(NamedTuple):
 def begin(plan: Plan, options: Options) -> State:
     """The state before the first round."""
     with door.run_precision(plan.training.precision):
-        server = jax.vmap(init_server)(plan.algorithm, plan.roots)
+        server = init_servers(plan.algorithm, plan.roots)
         clients, spent, lost = plan.population.start(plan.algorithm, plan.roots)
         accounts = _open_accounts(plan, spent, lost)
     prepared = getattr(plan.federation, "preparation", None)

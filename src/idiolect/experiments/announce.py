@@ -10,12 +10,10 @@ differs is noise.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from idiolect.experiments.outcome import validation_scores
 from idiolect.experiments.trained import Trained
 from idiolect.metrics.client_weights import client_weights, overlap
 from idiolect.metrics.scores import SCORES
@@ -23,13 +21,6 @@ from idiolect.metrics.summary import gains, paired_difference
 from idiolect.record.schema import Announced
 
 LEVEL = 2.0  # standard errors within which two methods are level
-
-
-class Candidate(NamedTuple):
-    """A method that stands for election."""
-
-    entry: Trained
-    scores: np.ndarray  # (folds, clients) on validation rows, larger is better
 
 
 def announce(
@@ -40,28 +31,28 @@ def announce(
     `rows` are each client's validation rows. Of a sweep's settings only the chosen ones stand for election.
     """
     able = [entry for entry in trained if chosen[entry.method.label] is not False and entry.diverged is None]
-    standing = [one for one in _candidates(able, score) if not np.isnan(one.scores).all()]
+    standing, scores = _on_validation_rows(able, score)
     if not standing:
         return None
-    scores = np.stack([one.scores for one in standing])
     weights = client_weights(scores, rows)
     over_folds = _mean(np.moveaxis(scores, 1, -1), np.ones(scores.shape[1]))
-    winner = standing[int(np.nanargmax(_mean(over_folds, weights)))]
-    tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, weights)]
-    mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
-    return Announced(winner.entry.method.label, score, mean, tuple(tied))
+    best = int(np.nanargmax(_mean(over_folds, weights)))
+    differences = [difference(scores[best], own, weights) for own in scores]
+    level = [abs(ahead) <= LEVEL * error for ahead, error in differences]
+    tied = tuple(one.method.label for place, one in enumerate(standing) if level[place] and place != best)
+    mean = float(np.nanmean(standing[best].scores(score, "validation").mean(axis=0)))  # in the table's units
+    return Announced(standing[best].method.label, score, mean, tied)
 
 
-def _candidates(trained: list[Trained], score: str) -> list[Candidate]:
-    """With scores fold by fold where the same folds decided about all of them, else with one mean per client."""
-    sign = 1 if SCORES[score].higher_is_better else -1
-    folds = [[] if entry.choice is None else entry.choice.folds for entry in trained]
+def _on_validation_rows(able: list[Trained], score: str) -> tuple[list[Trained], np.ndarray]:
+    """The methods that have a score there, and (methods, folds, clients) of what they have, larger is better."""
+    folds = [getattr(entry.choice, "folds", []) for entry in able]
     # fold by fold the same rows judge every method, and what they have in common cancels in the difference
-    if len({len(own) for own in folds}) == 1 and folds[0]:
-        scores = [np.asarray(own, np.float64) for own in folds]
-    else:
-        scores = [validation_scores(entry, score)[None] for entry in trained]
-    return [Candidate(entry, sign * own) for entry, own in zip(trained, scores)]
+    by_fold = len(set(map(len, folds))) == 1 and len(folds[0]) > 0
+    judged = folds if by_fold else [entry.scores(score, "validation").mean(axis=0)[None] for entry in able]
+    standing = [(entry, own) for entry, own in zip(able, judged) if not np.isnan(own).all()]
+    sign = 1 if SCORES[score].higher_is_better else -1
+    return [entry for entry, _ in standing], sign * np.array([own for _, own in standing], np.float64)
 
 
 def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -70,11 +61,6 @@ def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     total = np.where(known, weights, 0).sum(axis=-1)
     sums = np.where(known, scores * weights, 0).sum(axis=-1)
     return np.divide(sums, total, out=np.full(total.shape, np.nan), where=total > 0)
-
-
-def _level(winner: Candidate, other: Candidate, weights: np.ndarray) -> bool:
-    ahead, error = difference(winner.scores, other.scores, weights)
-    return abs(ahead) <= LEVEL * error
 
 
 def difference(candidate: np.ndarray, reference: np.ndarray, weights: np.ndarray) -> tuple[float, float]:

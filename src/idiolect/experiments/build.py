@@ -28,6 +28,7 @@ from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
 from idiolect.experiments.protection import Spending
+from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Setting, own_settings
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.models import MLP, MODELS, Linear, Location, Model
@@ -51,7 +52,7 @@ class Built(NamedTuple):
     absence: str | None = None  # what is to be said where clients are absent from rounds
     theory: frozenset[str] = frozenset()  # notes that say by which theorem settings were chosen
     protected: tuple[str, ...] = ()  # what protections are around it, in words
-    spending: Spending | None = None  # what its rounds spend of a privacy budget
+    spending: Spending | RowSpending | None = None  # what its rounds spend of a privacy budget
 
 
 def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem | None) -> ClientLoss:
@@ -63,7 +64,8 @@ def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem 
         }
         return ClientLoss(model=models[problem.model], criterion=problem.criterion, l2=problem.l2 or None)
     plain = federation.task.kind != "classification" and federation.train.targets.ndim == 1
-    tokens = holds_tokens(federation)
+    # whole numbers that name something and are never scaled
+    tokens = bool(np.issubdtype(federation.train.inputs.dtype, np.integer))
     if tokens:
         check_vocabulary(federation)
     return client_loss_for(spec, federation.task, federation.input_shape, plain_number=plain, tokens=tokens)
@@ -212,10 +214,8 @@ def build_method(
     algorithm = dataclasses.replace(algorithm, **found)
     check_settings(algorithm, where, only=chosen)
     notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
-    spent = Ledger()
-    if told and collaboration is not None and collaboration.exchange is not None:
-        sent = collaboration.exchange
-        spent = Ledger(upload_bytes=sent.upload_bytes, download_bytes=sent.download_bytes)
+    sent = getattr(collaboration, "exchange", None) if told else None
+    spent = Ledger(upload_bytes=sent.upload_bytes, download_bytes=sent.download_bytes) if sent else Ledger()
     warnings = [f"{method.label}: {text}" for text in advice.warnings]
     return Built(method, algorithm, notes, warnings, chosen, spent, theory=frozenset(notes[len(told) :]))
 
@@ -381,8 +381,3 @@ def check_vocabulary(federation: Federation) -> None:
                     f"to {vocabulary - 1}: inputs and targets must number the same tokens; give Federation.from_arrays "
                     "`classes` with a name for every token."
                 )
-
-
-def holds_tokens(federation: Federation) -> bool:
-    """Whether inputs are tokens: whole numbers that name something and are never scaled."""
-    return bool(np.issubdtype(federation.train.inputs.dtype, np.integer))

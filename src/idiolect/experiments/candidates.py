@@ -9,6 +9,8 @@ from typing import Any
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
 from idiolect.data.preparation import LOCAL as LOCALLY
+from idiolect.experiments.contest import Contest
+from idiolect.experiments.spec import parse_numbers
 from idiolect.metrics.scores import find_score
 
 LOCAL = "local"  # the method that trains every client alone
@@ -22,47 +24,49 @@ EXACT = {"batch_size": 0, "local_steps": 5}  # on a linear model: no noise, and 
 DRAWN = {"batch_size": 20, "epochs": 1}
 
 
-def comparison(
-    data: dict[str, Any],
-    *,
-    model: str = "linear",
-    methods: str | None = None,
-    rounds: int | None = None,
-    minutes: float | None = None,
-    cohort: int = 0,
-    batch_size: int | None = None,
-    epochs: int | None = None,
-    step_sizes: list[float] | None = None,
-    refit: bool = True,
-    score: str | None = None,
-    seed: int | None = None,
-    held_out: float = 0,
-    epsilon: float | None = None,
-) -> dict[str, Any]:
-    """The spec, as a table, that compares methods on `data`, a spec's [data]; None: what suits most tables."""
-    names, most = method_names(methods), MOST_ROUNDS if rounds is None else rounds
+def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
+    """The spec, as a table, that compares methods on `data`, a spec's [data]; RequestError for a slip in an option."""
+    names, most = method_names(asked.methods), MOST_ROUNDS if asked.rounds is None else asked.rounds
+    # methods that the user names are refused with the reason where they do not fit, others are passed over
+    named = asked.methods is not None and asked.methods.strip() != ALL
     spec: dict[str, Any] = {
         "data": dict(data),
-        "model": {"name": model},
-        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, most // 20)},
-        "defaults": local_work(model, batch_size, epochs),
-        "methods": method_tables(names, model),
-        "tuning": {"auto": True, "until": "rounds" if rounds is not None else "converged", "refit": refit}
-        | _given(step_size=step_sizes, minutes=minutes),
-        "collaboration": collaboration_table(names),
-        # methods that the user names are refused with the reason where they do not fit, others are passed over
-        "evaluation": {"unfit": "leave_out" if methods is None or methods.strip() == ALL else "refuse"},
+        "model": {"name": asked.model},
+        "training": {"rounds": most, "cohort": asked.cohort, "record_every": max(1, most // 20)},
+        "defaults": local_work(asked.model, asked.batch_size, asked.epochs),
+        "methods": method_tables(names, asked.model),
+        "tuning": _tuning(asked),
+        # who is alike is learnt from models, where a method asks
+        "collaboration": {"source": "models"} if set(NEIGHBOURS) & set(names) else {},
+        "evaluation": {"unfit": "refuse" if named else "leave_out"},
     }
-    if model == "linear":
+    if asked.model == "linear":
         spec["training"]["executor"] = "batched"
-    if score is not None:
-        spec["evaluation"]["scores"] = [score]
-        spec["model"] |= quantile_loss(score)
-    if seed is not None:
-        spec["data"]["seed"], spec["seeds"] = seed, [seed]
-    if held_out:  # a number of clients is a whole number; inf is none, and refused later
-        spec["data"]["held_out"] = int(held_out) if held_out >= 1 and float(held_out).is_integer() else held_out
-    return spec if epsilon is None else private_comparison(spec, epsilon, rounds)
+    if asked.score is not None:
+        spec["evaluation"]["scores"] = [asked.score]
+        spec["model"] |= _quantile_loss(asked.score)
+    if asked.seed is not None:
+        spec["data"]["seed"], spec["seeds"] = asked.seed, [asked.seed]
+    if asked.held_out:
+        # a number of clients is a whole number; inf is none, and refused later
+        whole = asked.held_out >= 1 and float(asked.held_out).is_integer()
+        spec["data"]["held_out"] = int(asked.held_out) if whole else asked.held_out
+    return spec if asked.epsilon is None else private_comparison(spec, asked.epsilon, asked.rounds)
+
+
+def _tuning(asked: Contest) -> dict[str, Any]:
+    """[tuning] of a spec: a grid that widens itself, and as many rounds as it takes, unless the user says so."""
+    found = {"auto": True, "until": "converged" if asked.rounds is None else "rounds", "refit": asked.refit}
+    given = {"step_size": _step_sizes(asked.step_sizes), "minutes": asked.minutes}
+    return found | {name: value for name, value in given.items() if value is not None}
+
+
+def _quantile_loss(score: str) -> dict[str, Any]:
+    """[model] settings of a score that needs them: a quantile is learnt by the loss that it minimises."""
+    if not score.startswith("pinball_"):
+        return {}
+    find_score(score)
+    return {"loss": "pinball", "quantile": int(score.removeprefix("pinball_")) / 100}
 
 
 TABLES = ("table", "heart_disease", "school", "landmine")  # sources whose columns are scaled
@@ -86,80 +90,49 @@ def private_comparison(spec: dict[str, Any], epsilon: float, rounds: int | None)
     }
 
 
-def _given(**options: object) -> dict[str, object]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def quantile_loss(score: str) -> dict[str, Any]:
-    """[model] settings of a score that needs them: a quantile is learnt by the loss that it minimises."""
-    percent = score.removeprefix("pinball_")
-    if percent == score:
-        return {}
-    find_score(score)
-    return {"loss": "pinball", "quantile": int(percent) / 100}
-
-
 def method_names(asked: str | None) -> list[str]:
     """Names with commas between them, "all" for every registered one, None for the default seven."""
     if asked is None:
         return list(DEFAULT)
     if asked.strip() == ALL:
         return list(ALGORITHMS)
-    return [name.strip() for name in asked.split(",") if name.strip()]
-
-
-def check_methods(asked: str | None) -> str | None:
-    """The names as they were given, or RequestError where there are none, one twice, or 'all' beside others."""
-    names = [ALL] if asked is None or asked.strip() == ALL else method_names(asked)
+    names = [name.strip() for name in asked.split(",") if name.strip()]
     if not names:
         raise RequestError(f"--methods needs names such as local,fedavg, or all, got {asked!r}.")
-    if ALL in names and len(names) > 1:
+    if ALL in names:
         raise RequestError(f"--methods all stands for every method, got {asked!r}; leave the other names out.")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise RequestError(f"--methods must differ, got {twice!r} more than once; name each once.")
-    return asked
+    return names
 
 
-def check_epochs(epochs: int | None) -> int | None:
-    """Passes over a client's rows per round; RequestError for less than one."""
-    if epochs is not None and epochs < 1:
-        raise RequestError(f"--epochs must be at least 1, got {epochs}.")
-    return epochs
-
-
-def check_step_sizes(sizes: Sequence[float] | None) -> list[float] | None:
-    """The step sizes to choose from; RequestError where one is given twice."""
-    if sizes is not None and len(set(sizes)) < len(sizes):
+def _step_sizes(text: str | None) -> list[float] | None:
+    """The step sizes to choose from, of numbers with commas between them."""
+    if text is None:
+        return None
+    sizes = parse_numbers(text, "--step-sizes", "0.01,0.1,1")
+    if len(set(sizes)) < len(sizes):
         given = ",".join(f"{size:g}" for size in sizes)
         raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
-    return None if sizes is None else [float(size) for size in sizes]
+    return sizes
 
 
 def local_work(model: str, batch_size: int | None, epochs: int | None) -> dict[str, int]:
     """[defaults] of a spec: what a client does in a round, unless the user says so."""
+    if epochs is not None and epochs < 1:
+        raise RequestError(f"--epochs must be at least 1, got {epochs}.")
     if batch_size is None and epochs is None:
         return dict(EXACT if model == "linear" else DRAWN)
     return {"batch_size": DRAWN["batch_size"] if batch_size is None else batch_size, "epochs": epochs or 1}
 
 
-def method_tables(names: list[str], model: str) -> dict[str, dict[str, Any]]:
+def method_tables(names: Sequence[str], model: str) -> dict[str, dict[str, Any]]:
     """[methods] of a spec: the named algorithms with the settings that suit a table."""
-    return {name: dict(_settings(name, model)) for name in names}
-
-
-def _settings(name: str, model: str) -> dict[str, Any]:
-    if name == "fedper" and model == "linear":
-        return {"personal_part": "bias"}  # the other coefficients are shared, each client has an intercept
-    if name in ("flix_sgd", "flix_gd", "scafflix"):
-        return {"solver": "epochs"}  # as many as serve a client best alone: few rows have no optimum, or a bad one
-    if name == "ditto" and model == "linear":
-        return {"bias_penalty": 0.1}  # as in mixed models, intercepts may vary more between clients than coefficients
-    if name == "fedavg_fine_tuning":
-        return {"fine_tuning_steps": 20}
-    return {}
-
-
-def collaboration_table(names: list[str]) -> dict[str, Any]:
-    """[collaboration] of a spec: who is alike is learnt from models, where a method asks."""
-    return {"source": "models"} if any(name in NEIGHBOURS for name in names) else {}
+    solver = {"solver": "epochs"}  # as many as serve a client best alone: few rows have no optimum, or a bad one
+    suited: dict[str, dict[str, Any]] = {"flix_sgd": solver, "flix_gd": solver, "scafflix": solver}
+    suited["fedavg_fine_tuning"] = {"fine_tuning_steps": 20}
+    if model == "linear":
+        suited["fedper"] = {"personal_part": "bias"}  # all but the intercept, which each client has for itself
+        suited["ditto"] = {"bias_penalty": 0.1}  # as in mixed models, intercepts may vary more than coefficients
+    return {name: dict(suited.get(name, {})) for name in names}

@@ -19,13 +19,11 @@ from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
-from idiolect.experiments.outcome import mean_interval
+from idiolect.experiments.outcome import summarise_seeds
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
 from idiolect.experiments.trained import Trained, recorded
 from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import summarise
-from idiolect.objectives import OBJECTIVES
 from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, OwnChoice, Spent, Value, ValueTried
 
 # The largest value is the least personal: alpha = 1 is one model for all, a large penalty holds every personal model at
@@ -163,17 +161,11 @@ def _values_tried(
 
 
 def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
-    """Of (seeds, clients): means over clients, then over seeds, with 95 % over clients."""
-    summaries = [summarise(line, SCORES[score].higher_is_better) for line in scores]
-    seed_means = [float(summary.mean) for summary in summaries]
-    undefined = any(math.isnan(mean) for mean in seed_means)
-    return ChoiceScores(
-        mean=float(np.mean(seed_means)),
-        worst_decile=float(np.mean([summary.worst_decile for summary in summaries])),
-        seed_means=tuple(seed_means),
-        interval=() if undefined else tuple(mean_interval(scores, score)),
-        clients=tuple(scores.mean(axis=0).tolist()),
-    )
+    """Of (seeds, clients): means over clients, then over seeds, with 95 % over clients where every seed has a mean."""
+    found = summarise_seeds(scores, score)
+    interval = () if any(map(math.isnan, found.means)) else found.interval
+    clients = tuple(scores.mean(axis=0).tolist())
+    return ChoiceScores(found.parts["mean"], found.parts["worst_decile"], found.means, interval, clients)
 
 
 def _price(ledger: Ledger) -> Spent:
@@ -202,9 +194,7 @@ def client_rows(found: Choice, federation: Federation) -> list[ChoiceRow]:
     ]
 
 
-def write_choices(
-    folder: RunFolder, name: str, trained: list[Trained], federation: Federation, score: str
-) -> list[Choice]:
+def write_choices(folder: RunFolder, name: str, trained: list[Trained], federation: Federation, score: str) -> None:
     """choices.json and choices.parquet of a sweep: every method whose objective's settings were swept.
 
     The selected round counts. Without validation rows there is no choice, and nothing is written.
@@ -219,7 +209,6 @@ def write_choices(
     if found:
         folder.write_table("choices.parquet", _table_rows(found, federation))
         folder.write_json("choices.json", Choices(tuple(found)))
-    return found
 
 
 def _table_rows(found: list[Choice], federation: Federation) -> list[dict[str, Any]]:
@@ -255,5 +244,4 @@ def _tried(entry: Trained, swept: list[str]) -> Tried:
 
 def objective_settings(method: MethodSpec) -> list[str]:
     """What can be set on the objective that a method minimises."""
-    name = method.objective or find(method.algorithm).objective
-    return own_settings(OBJECTIVES[name]) if name in OBJECTIVES else []
+    return own_settings(method.minimised) if method.minimised is not None else []

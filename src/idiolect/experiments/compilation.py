@@ -44,6 +44,11 @@ def enable_cache(say: Callable[[str], None] | None = None) -> Path | None:
     return folder
 
 
+def remembered() -> ProgramStore | None:
+    """Where what was measured of programs is kept: beside them; None where none are."""
+    return _stores.get(getattr(jax.config, "jax_compilation_cache_dir", None) or "")
+
+
 def _use_store(folder: Path) -> bool:
     """Whether JAX will use a store of ours for this folder.
 

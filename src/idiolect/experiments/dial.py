@@ -31,7 +31,7 @@ from idiolect.experiments.privacy import dial_statement
 from idiolect.experiments.protection import is_protected
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
-from idiolect.experiments.spec import MethodSpec, Spec, resumed
+from idiolect.experiments.spec import MethodSpec, Spec, parse_numbers, resumed
 from idiolect.experiments.units import restore_units
 from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
@@ -51,17 +51,11 @@ MOST_ROUNDS = 1_000
 ACCURACY = 1e-4  # what is left of the squared distance to the optimum after each value's rounds
 
 
-def parse_values(text: str) -> list[float]:
-    """'1,0.5,0' as numbers."""
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise RequestError(f"--values needs numbers such as 1,0.5,0.1,0, got {text!r}.") from None
-
-
-def values_of(setting: str) -> list[float]:
-    """The path of a setting where none is given, from one model for all to every client alone."""
-    return list(DEFAULT_VALUES.get(setting, DEFAULT_VALUES["personalization"]))
+def parse_values(text: str | None, setting: str = "personalization") -> list[float]:
+    """'1,0.5,0' as numbers; without a text the path of the setting from one model for all to every client alone."""
+    if text is None:
+        return list(DEFAULT_VALUES.get(setting, DEFAULT_VALUES["personalization"]))
+    return parse_numbers(text, "--values", "1,0.5,0.1,0")
 
 
 def walk(
@@ -130,7 +124,7 @@ def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell
     """
     federation = prepared.federation
     doubts = list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
-    absence = dict.fromkeys(text for text in prepared.absence if text)
+    absence = dict.fromkeys(ready.absence for ready in prepared.built if ready.absence)
     warnings = [*federation.warnings, *([] if to_the_end else doubts), *absence]
     notes = [*federation.describe(), *federation.notes, *remarks]
     for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):

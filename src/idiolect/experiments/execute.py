@@ -28,6 +28,7 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
+from idiolect.experiments.compilation import remembered
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
@@ -101,10 +102,8 @@ def execute(
     with folder.begin(spec, prepared.federation, resume):
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
-        own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
-        for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
-            tell(text)
-        searched = sum(is_searched(prepared, method) for method in prepared.methods)
+        _introduce(prepared, warnings, theory, tell)
+        searched = sum(is_searched(prepared, ready.method) for ready in prepared.built)
         work = Work(progress, overall, len(prepared.built), searched)
         training = _Training(prepared, folder, work, tell, spec)
         # neighbours that differ in floats only share a program: they become lanes of one session
@@ -115,10 +114,17 @@ def execute(
         return Executed(summary, trained, prepared.federation, path)
 
 
+def _introduce(prepared: Prepared, warnings: list[str], theory: bool, tell: Say) -> None:
+    """Say what is to be known before training, with `theory` also how it chose settings."""
+    own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
+    for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
+        tell(text)
+
+
 def _check_methods(prepared: Prepared) -> list[str]:
     """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
     spec, federation = prepared.spec, prepared.federation
-    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in prepared.methods):
+    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, ready.method) for ready in prepared.built):
         raise RequestError(NOTHING_TO_CHOOSE_ON)
     prepared.check_demand()
     # a step chosen on validation rows needs no warning: it was tried
@@ -150,6 +156,8 @@ class _Training:
         tuning, federation = self.spec.tuning, self.prepared.federation
         self.ends = math.inf if tuning.minutes is None else time.monotonic() + 60 * tuning.minutes
         self.waiting = len(self.prepared.built)  # methods that are still to come
+        # what was chosen for training alone: methods whose clients prepare a model of their own do it so
+        self.alone: Tuned | None = None
         # the rows of all final fits: training rows, and in a refit those that have served to choose
         self.rows = with_validation_rows(federation) if tuning.refit else federation
 
@@ -176,12 +184,11 @@ class _Training:
             return None
         found = read_tuned(self.folder, method.label)
         if found is None:
-            # methods that prepare a model on each client do it as training alone does best, if that was chosen before
-            local = next((one for one in self.prepared.methods if one.algorithm == LOCAL), None)
-            alone = None if local is None else read_tuned(self.folder, local.label)
-            found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, alone)
+            found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, self.alone)
             # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
             self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
+        if method.algorithm == LOCAL and self.alone is None:
+            self.alone = found
         self.tell(f"{method.label}: {found.sentence}.")
         return found
 
@@ -211,21 +218,22 @@ class _Training:
         known = spec.resolved.get(labels[0])
         if known is not None:
             devices = known.devices if training.devices == "auto" else training.devices
-            used = {"executor": known.executor, "chunk": known.chunk, "block": known.block, "devices": devices}
-            training = dataclasses.replace(training, **used)
+            training = dataclasses.replace(
+                training, executor=known.executor, chunk=known.chunk, block=known.block, devices=devices
+            )
         # method by method, all seeds of one side by side: runs are cut apart in this order below
         lanes, seeds = [one.built for one in methods for _ in spec.seeds], list(spec.seeds) * len(methods)
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
         checkpoint = self.folder.path / "checkpoint" / safe_name(labels[0])
-        measured = self.prepared.synthetic if spec.evaluation.optimum == "auto" else spec.evaluation.optimum == "always"
         options = Options(
             checkpoint=Checkpoint(checkpoint, spec.output.checkpoint_every, self.tell),
             resume=True,
             progress=self.work.stage(shown, len(methods)),
             choose_by=self.prepared.choose_by,
-            measure=self._measure([one.built for one in methods]) if measured else None,
+            measure=self._measure([one.built for one in methods]),
             select_last=spec.privacy.is_on,  # to choose among rounds by scores would read rows that no noise hides
             spent=[built.spent for built in lanes],
+            memory=remembered(),
         )
         algorithms = [built.algorithm for built in lanes]
         session = open_session(algorithms, self.rows, training, seeds, self.prepared.scores, options)
@@ -272,19 +280,22 @@ class _Training:
                 self.folder.write_model(f"{name}/personal", run.personal_models(run.selected))
         if self.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        return Trained(built.method, runs, built.notes, one.choice, built.protected)
+        return Trained(built.method, runs, built.notes, one.choice, built.protected, built.spending)
 
     def _measure(self, methods: list[Built]) -> Measure | None:
-        """Every method against the optimum of its own objective; None where no optimum is known."""
+        """Every method against the optimum of its own objective; None where it is not asked for, or none is known."""
+        asked = self.spec.evaluation.optimum
+        if asked == "never" or (asked == "auto" and not self.prepared.synthetic):
+            return None
         own: list[Callable[[Standing], dict[str, float]] | None] = []
         for built in methods:
-            objective, label = built.algorithm.objective, built.method.label
+            objective, label = built.algorithm.objective.unprotected, built.method.label
             if isinstance(built.algorithm, PredictsWithMore):  # what it predicts with is no point of its objective
                 own.append(None)
                 continue
             cache = self.folder.path / "optima" / f"{safe_name(label)}.npz"
             own.append(optimum_measure(objective, self.rows.train, cache))
-            if own[-1] is None and self.spec.evaluation.optimum == "always":
+            if own[-1] is None and asked == "always":
                 raise RequestError(
                     '[evaluation] optimum = "always" needs a convex objective with an optimum, and '
                     f"{type(objective).__name__} of {label} has none that is known here; give [model] l2 a value above "

@@ -231,7 +231,7 @@ def _prediction(promise: Prediction | None) -> Facts | None:
     if promise is None:
         return None
     named = {name: getattr(promise, name) for name in ("iterations", "exact", "statement")}
-    return {**named, **promise.cost._asdict()}
+    return named | promise.cost._asdict()
 
 
 def _ratio(promise: Prediction | None, least: Complexity | None) -> dict[str, float] | None:

@@ -43,20 +43,16 @@ def fold(federation: Federation, number: int, seed: int) -> Federation:
     if number == 0:
         return federation
     rows, _ = join_rows(federation.train, federation.validation)
-    counts = federation.validation.counts
-    places = [np.arange(rows.offsets[client], rows.offsets[client + 1]) for client in range(rows.clients)]
-    train, validation = [], []
-    for client, (own, held) in enumerate(zip(places, counts)):
-        order = host_generator(seed, Purpose.SPLIT, client).permutation(len(own) - held)  # validation rows come last
-        start = (number - 1) * held
-        # every fold takes its next rows of one order, so that folds overlap only where a client has too few
-        chosen = np.unique(order[np.arange(start, start + held) % max(len(order), 1)]) if held else order[:0]
-        validation.append(own[chosen])
-        train.append(np.delete(own, chosen))
-    return dataclasses.replace(federation, train=_taken(rows, train), validation=_taken(rows, validation), places=None)
-
-
-def _taken(rows: Rows, places: list[np.ndarray]) -> Rows:
-    index = np.concatenate(places)
-    offsets = np.concatenate([[0], np.cumsum([len(own) for own in places])]).astype(np.int64)
-    return Rows(rows.inputs[index], rows.targets[index], offsets, take_weights(rows.weights, index))
+    validates = np.zeros(len(rows.targets), bool)
+    for client, (start, count, held) in enumerate(zip(rows.offsets, rows.counts, federation.validation.counts)):
+        order = host_generator(seed, Purpose.SPLIT, client).permutation(count - held)  # validation rows come last
+        if held:
+            # every fold takes its next rows of one order, so that folds overlap only where a client has too few
+            taken = np.arange((number - 1) * held, number * held) % max(len(order), 1)
+            validates[start + order[taken]] = True
+    owner, parts = np.repeat(np.arange(rows.clients), rows.counts), []
+    for chosen in (~validates, validates):
+        offsets = np.append(0, np.cumsum(np.bincount(owner[chosen], minlength=rows.clients)))
+        weights = take_weights(rows.weights, np.flatnonzero(chosen))
+        parts.append(Rows(rows.inputs[chosen], rows.targets[chosen], offsets, weights))
+    return dataclasses.replace(federation, train=parts[0], validation=parts[1], places=None)

@@ -11,20 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.algorithms import find
 from idiolect.data.federation import Federation
-from idiolect.engines.simulate import Run
 from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.trained import Trained, mean_answer
+from idiolect.experiments.trained import Trained
 from idiolect.experiments.units import unit
-from idiolect.metrics.intervals import within
 from idiolect.metrics.jackknife import blocks_of, pseudo_values
-from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
+from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals, within
 from idiolect.metrics.resampled import one_split, with_folds
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.shrinkage import moderated
 from idiolect.metrics.summary import gains
 from idiolect.metrics.verdicts import judge
+from idiolect.objectives import GlobalModel
 
 # methods whose personal model is the one shared model, the first that was run is *one model for all*
 ONE_MODEL = (
@@ -61,63 +59,47 @@ def judge_methods(
     frame = _frame(federation, score)
     if choose_by == score:
         frame = frame._replace(fold_unit=unit(score, federation), fold_rows=federation.validation.counts)
+    bound, entries = SCORES[score].bound, {entry.method.label: entry for entry in trained}
     # every method is compared with the same references: predictions are scored once each
-    observed = functools.cache(lambda place: _observed(trained[place], federation, score, frame))
-    places = {entry.method.label: place for place, entry in enumerate(trained)}
-
-    def against(entry: Trained, reference: Trained) -> Estimates:
-        ours, theirs = (observed(places[one.method.label]) for one in (entry, reference))
-        return _estimates(entry, reference, (ours, theirs), score, frame)
-
+    observed = functools.cache(lambda label: _observed(entries[label], federation, score, frame))
     judged = {}
-    for entry in trained:
+    for label, entry in entries.items():
         found = Judged()
-        alone, one = alone_for(entry, trained, chosen), one_for(entry, trained, chosen)
-        if alone is not None:
-            estimates = against(entry, alone)
-            expected, verdict = judge(estimates)
-            found = found._replace(alone=_shown(alone, estimates, score), expected=expected, verdict=verdict)
-        if one is not None:
-            found = found._replace(one=_shown(one, against(entry, one), score))
-        judged[entry.method.label] = found
+        for name, reference in zip(("alone", "one"), find_references(entry, trained, chosen)):
+            if reference is None:
+                continue
+            estimates = _estimates(entry, reference, (observed(label), observed(reference.method.label)), score, frame)
+            intervals = student_intervals(moderated(estimates))
+            against = Against(reference, intervals if bound is None else within(intervals, bound))
+            if name == "alone":
+                expected, verdict = judge(estimates)
+                found = found._replace(alone=against, expected=expected, verdict=verdict)
+            else:
+                found = found._replace(one=against)
+        judged[label] = found
     return judged
 
 
-def alone_for(entry: Trained, trained: list[Trained], chosen: Chosen) -> Trained | None:
-    """Training alone, to compare `entry` with."""
-    return _reference(entry, [other for other in trained if other.method.algorithm == LOCAL], chosen)
+def find_references(entry: Trained, trained: list[Trained], chosen: Chosen) -> tuple[Trained | None, Trained | None]:
+    """Training alone, and one model for all, to compare `entry` with; None where no method is that."""
+    alone = [other for other in trained if other.method.algorithm == LOCAL]
+    shared = [other for name in ONE_MODEL for other in trained if other.method.algorithm == name and _is_plain(other)]
+    first = [other for other in shared if other.method.algorithm == shared[0].method.algorithm]
+    return _reference(entry, alone, chosen), _reference(entry, first, chosen)
 
 
-def one_for(entry: Trained, trained: list[Trained], chosen: Chosen) -> Trained | None:
-    """One model for all, to compare `entry` with."""
-    candidates = sorted(filter(is_one_model, trained), key=lambda other: ONE_MODEL.index(other.method.algorithm))
-    first = [other for other in candidates if other.method.algorithm == candidates[0].method.algorithm]
-    return _reference(entry, first, chosen)
-
-
-def is_one_model(entry: Trained) -> bool:
+def _is_plain(entry: Trained) -> bool:
     """Whether every client predicts with the shared model: no fine-tuning, no objective with a personal block."""
-    if entry.method.algorithm not in ONE_MODEL:
-        return False
-    objective = entry.method.objective or find(entry.method.algorithm).objective
-    tuned = getattr(entry.runs[0].algorithm, "fine_tuning_steps", 0)
-    return objective == "global_model" and not tuned
+    return entry.method.minimised is GlobalModel and not getattr(entry.runs[0].algorithm, "fine_tuning_steps", 0)
 
 
 def _reference(entry: Trained, candidates: list[Trained], chosen: Chosen) -> Trained | None:
     """A sweep's chosen one, else one with the same settings, or the first; one that diverged only where all did."""
-    swept = _swept_values(entry)
     best = [other for other in candidates if chosen[other.method.label]]
-    same = [other for other in candidates if _swept_values(other) == swept]
+    same = [other for other in candidates if other.method.swept_values == entry.method.swept_values]
     # sorting is stable: of those that did not diverge, the chosen one stays first
     ranked = sorted([*best, *same, *candidates], key=lambda other: other.diverged is not None)
     return next(iter(ranked), None)
-
-
-def _swept_values(entry: Trained) -> dict[str, Any]:
-    """The settings that a sweep varied, with their values; nothing where there was none."""
-    swept = entry.method.swept
-    return {} if swept is None else {name: entry.method.settings[name] for name in swept.settings}
 
 
 class _Frame(NamedTuple):
@@ -156,17 +138,14 @@ def _frame(federation: Federation, score: str) -> _Frame:
 
 def _observed(entry: Trained, federation: Federation, score: str, frame: _Frame) -> np.ndarray:
     """(clients, observations): what each row, or each block, says of the method; the mean over seeds."""
-    scale = unit(score, federation)
-    return scale * np.mean([_of_run(run, score, frame) for run in entry.runs], axis=0)
-
-
-def _of_run(run: Run, score: str, frame: _Frame) -> np.ndarray:
-    outputs = jnp.asarray(run.outputs(run.selected)["personal"])[:, : frame.targets.shape[1]]
-    by_block = frame.blocks is not None
-    program = _program(score, frame.mask.shape[1] if by_block else 0)
+    program = _program(score, 0 if frame.blocks is None else frame.mask.shape[1])
     layout = frame.mask if frame.blocks is None else frame.blocks.astype(np.int32)
     weights = () if frame.blocks is None or frame.weights is None else (jnp.asarray(frame.weights),)
-    return np.asarray(program(outputs, jnp.asarray(frame.targets), layout, *weights), np.float64)
+    targets, found = jnp.asarray(frame.targets), []
+    for run in entry.runs:
+        outputs = jnp.asarray(run.outputs(run.selected)["personal"])[:, : frame.targets.shape[1]]
+        found.append(np.asarray(program(outputs, targets, layout, *weights), np.float64))
+    return np.asarray(unit(score, federation) * np.mean(found, axis=0))
 
 
 @functools.cache
@@ -188,7 +167,8 @@ def _estimates(
 ) -> Estimates:
     """Paired gains; the value is that of the recorded scores, its error comes from the observations."""
     known = SCORES[score]
-    value = gains(mean_answer(entry, score), mean_answer(reference, score), known.higher_is_better)
+    ours, theirs = (one.scores(score).mean(axis=0) for one in (entry, reference))
+    value = gains(ours, theirs, known.higher_is_better)
     if entry is reference:
         nothing = np.zeros(len(value))
         return Estimates(value, nothing, nothing, frame.mask.sum(axis=1), nothing)
@@ -209,8 +189,3 @@ def _estimates(
         between = frame.fold_unit * gains(folds[0], folds[1], known.higher_is_better)
         found = with_folds(found, between, frame.fold_rows, frame.mask.sum(axis=1))
     return one_split(found, frame.overlap)
-
-
-def _shown(reference: Trained, estimates: Estimates, score: str) -> Against:
-    found, bound = student_intervals(moderated(estimates)), SCORES[score].bound
-    return Against(reference, found if bound is None else within(found, bound))

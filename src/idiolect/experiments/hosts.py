@@ -60,7 +60,7 @@ def join(asked: str, spec: Spec) -> Spec:
             f"--hosts auto needs an environment of SLURM, Open MPI or Kubernetes, and JAX found none ({error}); give "
             "ADDRESS:PORT,HOSTS,NUMBER instead."
         ) from None
-    standing.join_others()
+    standing.join_others(is_first())
     training = dataclasses.replace(spec.training, devices=jax.device_count())
     return dataclasses.replace(spec, training=training)
 
@@ -115,9 +115,7 @@ def workplace(folder: Path, spec: Spec, resume: bool) -> Iterator[Path]:
         except (RuntimeError, ValueError) as error:  # JAX raises both
             if isinstance(error, RequestError) or not any(word in str(error) for word in _LOST):
                 raise
-            kept = standing.way_on() if is_first() else "The first host has what was finished."
-            sentence = f"Another host of this run was lost. {kept} Give every host its command with --resume."
-            raise LostHostError(sentence) from error
+            raise LostHostError(standing.lost_host()) from error
 
 
 def _begin_alike(folder: Path, spec: Spec, resume: bool) -> None:

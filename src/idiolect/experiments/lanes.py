@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,14 @@ import numpy as np
 from idiolect.core.checks import DivergedError
 from idiolect.data.federation import Federation
 from idiolect.engines.plan import Options
-from idiolect.engines.recording import Recorder, to_lists
-from idiolect.engines.session import Session, Watch, open_session
+from idiolect.engines.recording import Recorder
+from idiolect.engines.session import Session, open_session
 from idiolect.engines.stopping import has_converged
 from idiolect.experiments.folds import fold
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Point
 from idiolect.experiments.spec import MethodSpec
+from idiolect.experiments.trained import over_clients
 from idiolect.metrics.scores import SCORES
 from idiolect.theory.constants import Constants
 
@@ -91,7 +93,7 @@ class Lane:
         sign, rounds = 1 if SCORES[self.choose_by].higher_is_better else -1, self.rounds
         for number in rounds:
             if number not in self.means:
-                self.means[number] = sign * _mean(self.clients(number, self.choose_by))
+                self.means[number] = sign * float(over_clients(self.clients(number, self.choose_by)).mean())
         return [self.means[number] for number in rounds]
 
     @property
@@ -112,21 +114,14 @@ class Lane:
     def best_without(self, fold: int) -> int:
         """The best round by the other folds, of which there must be one at least."""
         sign = 1 if SCORES[self.choose_by].higher_is_better else -1
-        scores = [sign * _mean(np.delete(self.clients(number, self.choose_by), fold, axis=0)) for number in self.rounds]
+        others = [np.delete(self.clients(number, self.choose_by), fold, axis=0) for number in self.rounds]
+        scores = [sign * float(over_clients(own).mean()) for own in others]
         return self.rounds[int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))]
 
     @property
     def converged(self) -> bool:
         """Whether the last third of the rounds brought no progress."""
         return has_converged(self.rounds, self.course)
-
-
-def _mean(values: np.ndarray) -> float:
-    """Over clients that have the score, then over folds."""
-    known = ~np.isnan(values)
-    if not known.any(axis=1).all():
-        return float("nan")
-    return float((np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)).mean())
 
 
 def cross_fit(lanes: Sequence[Lane]) -> np.ndarray:
@@ -156,23 +151,19 @@ def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
         late = request.late and reached > 0  # untrained models cannot be compared
         if reached >= rounds or late or all(lane.ended for lane in lanes):
             return lanes
-        reached = min(next_record(reached), rounds)
+        # every round at first, where few rounds make much of a difference, then at steps of a tenth
+        reached = min(max(reached + 1, -(-reached * 11 // 10)), rounds)
 
 
 def _train_folds(sessions: Sequence[Session], lanes: list[Lane], upto: int, stops_early: bool) -> None:
     """Bring every fold to round `upto`: folds advance together, since a lane ends by its mean over all of them."""
     for number, session in enumerate(sessions):
         with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
-            session.train(watch=_watch(lanes, number), upto=upto)
+            session.train(watch=functools.partial(_keep, lanes, number), upto=upto)
     for place, lane in enumerate(lanes):
         lane.recorders = [session.recorders[place] for session in sessions]
         # an ended lane is computed on with the others, in one program; what it does is no longer recorded
         lane.ended |= lane.diverged is not None or (stops_early and lane.converged)
-
-
-def next_record(reached: int) -> int:
-    """Every round at first, where few rounds make much of a difference, then at steps of a tenth."""
-    return max(reached + 1, -(-reached * 11 // 10))
 
 
 def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
@@ -183,13 +174,8 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         prepared = prepared.on_rows(rows, method)
     spec, federation = prepared.spec, prepared.federation
     # constants are those of the fold's own rows, and so are steps and strengths in their units
-    lanes = [for_rows(point, request.in_rows, federation, prepared.constants) for point in points]
-    if request.own_units is not None:
-        units = request.own_units(prepared, method)
-        lanes = [own | {"step_size": (own["step_size"] * units).tolist()} for own in lanes]
-    algorithms = [
-        prepared.build(dataclasses.replace(method, settings=method.settings | own)).algorithm for own in lanes
-    ]
+    settings = [method.settings | _settings_on(request, point, prepared) for point in points]
+    algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
     training = spec.training
     # lanes need one program; "auto" would measure executors for each of a dozen short searches
     if training.executor == "auto" or training.executor.startswith("looped"):
@@ -198,37 +184,35 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         training = dataclasses.replace(training, devices=1)
     rounds = training.rounds if request.most is None else min(request.most, training.rounds)
     # `train_lanes` says when to record; a block is compiled once, for as many rounds as it has at most
-    training = dataclasses.replace(training, rounds=rounds, record_every=max(rounds, 1), block=training.block or BLOCK)
+    every, block = max(rounds, 1), training.block or BLOCK
+    # each client's own scores are compared: a sample of them would not do
+    training = dataclasses.replace(training, rounds=rounds, record_every=every, block=block, evaluate_clients=0)
     seeds = [spec.seeds[0]] * len(points)
     return open_session(algorithms, federation, training, seeds, prepared.scores, Options(choose_by=prepared.choose_by))
 
 
-def _watch(lanes: list[Lane], number: int) -> Watch:
-    """Keeps what one fold records, of the lanes that have not ended."""
-
-    def watch(place: int, recorder: Recorder, scores: Any) -> None:
-        lane, last = lanes[place], recorder.last_round
-        if lane.ended:
-            return
-        personal = {name: np.asarray(values, np.float64) for name, values in scores["personal"].items()}
-        lane.records[number][last] = personal
-        if number:
-            return
-        lane.history = list(recorder.history)
-        alone = len(lane.records) == 1
-        if alone and recorder.selected_round == last:
-            lane.scores.clear()  # a single fold decides by itself: what it has passed is of no use
-        if not alone or recorder.selected_round == last:
-            lane.scores[last] = scores
-
-    return watch
+def _settings_on(request: Request, point: Point, prepared: Prepared) -> dict[str, Any]:
+    """A candidate's settings on a fold's rows."""
+    settings = for_rows(point, request.in_rows, prepared.federation, prepared.constants)
+    if request.own_units is not None:
+        settings["step_size"] = (point["step_size"] * request.own_units(prepared, request.method)).tolist()
+    return settings
 
 
-def validation_of(lane: Lane, number: int) -> dict[str, dict[str, list[float]]]:
-    """model -> score -> one number per client after a round: the first fold's, personal ones the mean over folds."""
-    found = to_lists(lane.scores[number])
-    found["personal"] = {name: lane.clients(number, name).mean(axis=0).tolist() for name in found["personal"]}
-    return found
+def _keep(lanes: list[Lane], number: int, place: int, recorder: Recorder, scores: Any) -> None:
+    """Keep what fold `number` has recorded of a lane that has not ended."""
+    lane, last = lanes[place], recorder.last_round
+    if lane.ended:
+        return
+    lane.records[number][last] = {name: np.asarray(own, np.float64) for name, own in scores["personal"].items()}
+    if number:
+        return
+    lane.history = list(recorder.history)
+    alone = len(lane.records) == 1
+    if alone and recorder.selected_round == last:
+        lane.scores.clear()  # a single fold decides by itself: what it has passed is of no use
+    if not alone or recorder.selected_round == last:
+        lane.scores[last] = scores
 
 
 def for_rows(
@@ -241,24 +225,15 @@ def for_rows(
     counts = federation.train.counts
     if federation.held_out is not None:
         counts = np.full(len(counts), counts.mean())
-    most = _strongest(chosen, constants)
-
-    def one(name: str, value: Any) -> Any:
-        if name not in in_rows:
-            return value
-        divided = np.minimum(value / counts, most).tolist()
-        return divided[0] if federation.held_out is not None else divided
-
-    return {name: one(name, value) for name, value in chosen.items()}
-
-
-def _strongest(chosen: Mapping[str, Any], constants: Constants | None) -> np.ndarray | float:
-    """The largest strength that steps can follow, per client where curvature is known.
-
-    Gradient steps swing up where step times curvature is above 2, and a strength adds to the curvature of the client's
-    loss. One row or two curve much and are divided by little: without this bound such clients alone would diverge.
-    """
-    if "step_size" not in chosen:
-        return np.inf
-    step = np.max(chosen["step_size"])
-    return 1 / step if constants is None else np.maximum(STABLE / step - constants.client_smoothness, LEAST / step)
+    # Gradient steps swing up where step times curvature is above 2, and a strength adds to the curvature of the
+    # client's loss. One row or two curve much and are divided by little: without this bound such clients would diverge.
+    most: np.ndarray | float = np.inf
+    if "step_size" in chosen:
+        step = np.max(chosen["step_size"])
+        curved = None if constants is None else constants.client_smoothness
+        most = 1 / step if curved is None else np.maximum(STABLE / step - curved, LEAST / step)
+    settings = dict(chosen)
+    for name in set(in_rows) & set(chosen):
+        divided = np.minimum(chosen[name] / counts, most).tolist()
+        settings[name] = divided if federation.held_out is None else divided[0]
+    return settings

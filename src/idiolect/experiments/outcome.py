@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,28 +18,16 @@ from idiolect.core.objective import Objective
 from idiolect.data.federation import Federation
 from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
-from idiolect.experiments.gains import Against, Judged
+from idiolect.experiments.gains import Judged
 from idiolect.experiments.spec import Spec
-from idiolect.experiments.trained import Trained, mean_answer, over_clients
+from idiolect.experiments.trained import Trained, overall_mean
 from idiolect.experiments.units import in_table_units
-from idiolect.metrics import personalization, routing
+from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
-from idiolect.metrics.summary import Gain as PairedGain
 from idiolect.metrics.verdicts import VERDICTS
+from idiolect.record import schema as record
 from idiolect.record.codec import from_json, to_json
-from idiolect.record.schema import (
-    Flops,
-    Gain,
-    MethodSummary,
-    NewClients,
-    OtherScore,
-    Personalization,
-    Routing,
-    Scores,
-    Storage,
-    Unscored,
-)
 
 NAMED = 10  # clients without a score that are named; more are counted
 SPLITS = ("train", "validation", "test")
@@ -64,12 +52,7 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[Row]:
 
 def validation_mean(entry: Trained, score: str) -> float | None:
     """The personal models' mean of a score on validation rows, at the selected round."""
-    return None if entry.diverged else over_clients(entry.scores(score, "validation"))
-
-
-def validation_scores(entry: Trained, score: str) -> np.ndarray:
-    """Each client's score on validation rows at the selected round, a mean over seeds; not-a-number for none."""
-    return np.asarray(entry.scores(score, "validation").mean(axis=0))
+    return None if entry.diverged else overall_mean(entry.scores(score, "validation"))
 
 
 def client_rows(
@@ -89,8 +72,8 @@ def client_rows(
             for when in ("last", "selected"):
                 columns |= _score_columns(getattr(run.recorder, when), when)
             rows += _rows(entry.method.label, run, federation, columns, held_out=False)
-            found = in_table_units(run.new_clients(), federation)
-            if federation.held_out is not None and found:
+            if federation.held_out is not None:
+                found = in_table_units(run.new_clients(), federation)
                 columns = {"score": found["test"]["personal"][scores[0]], **_score_columns(found, "selected")}
                 rows += _rows(entry.method.label, run, federation.held_out, columns, held_out=True)
     return rows
@@ -116,14 +99,13 @@ def _score_columns(recorded: Mapping[str, Any], when: str) -> dict[str, Any]:
     }
 
 
-def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, np.ndarray]:
+def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
     """Scores and gains of one seed, against each reference with the same seed; not-a-number where there is none."""
-    own = entry.scores(score)[place]
+    own, seed = entry.scores(score)[place], entry.runs[place].seed
     columns = {"score": own}
     for name, gain, against in (("local_score", "gain", judged.alone), ("one_score", "gain_over_one", judged.one)):
         # paired by seed: both saw the same draws, and what these do to both is no gain
         others = [] if against is None else [run.seed for run in against.reference.runs]
-        seed = entry.runs[place].seed
         reference = np.full(len(own), np.nan)
         if against is not None and seed in others:
             reference = against.reference.scores(score)[others.index(seed)]
@@ -133,14 +115,10 @@ def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dic
 
 def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
     """The columns that all seeds of a client share."""
-    nothing = [None] * clients
-    columns: dict[str, Any] = {}
-    for name, found in (
-        ("gain", judged.alone and judged.alone.gain),
-        ("gain_over_one", judged.one and judged.one.gain),
-        ("gain_expected", judged.expected),
-    ):
-        columns |= {f"{name}_{end}": getattr(found, end, nothing) for end in ("low", "high")}
+    nothing, columns = [None] * clients, dict[str, Any]()
+    parts = {"gain": judged.alone and judged.alone.gain, "gain_over_one": judged.one and judged.one.gain}
+    for name, part in (parts | {"gain_expected": judged.expected}).items():
+        columns |= {f"{name}_{end}": getattr(part, end, nothing) for end in ("low", "high")}
     columns["gain_expected"] = getattr(judged.expected, "value", nothing)
     columns["verdict"] = nothing if judged.verdict is None else [str(word) or None for word in judged.verdict]
     return columns
@@ -148,11 +126,12 @@ def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
 
 def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
-) -> MethodSummary:
+) -> record.MethodSummary:
     """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
-    primary, first, method = scores[0], entry.runs[0], entry.method
-    known = find(method.algorithm)
-    return MethodSummary(
+    primary, first, method, choice = scores[0], entry.runs[0], entry.method, entry.choice
+    known, means = find(method.algorithm), _means(entry)
+    shown, *others = (summarise_seeds(entry.scores(name), name) for name in scores)
+    return record.MethodSummary(
         method=method.label,
         algorithm=method.algorithm,
         objective=method.objective or known.objective or "?",
@@ -161,92 +140,92 @@ def method_summary(
         seeds=tuple(run.seed for run in entry.runs),
         settings=_plain_fields(first.algorithm.objective) | _plain_fields(first.algorithm),
         swept=method.swept,
-        tuned=None if entry.choice is None else entry.choice.sentence,
-        converged=None if entry.choice is None else entry.choice.converged,
+        tuned=getattr(choice, "sentence", None),
+        converged=getattr(choice, "converged", None),
         diverged=entry.diverged,
-        **_score_parts(entry, primary),
-        other_scores={name: _other_score(entry, name) for name in scores[1:]},
+        score=record.Scores(**shown.parts),
+        seed_means=shown.means,
+        clients=shown.clients,
+        missing=shown.missing,
+        interval=shown.interval,
+        other_scores={
+            name: record.OtherScore(one.parts["mean"], one.parts["worst_decile"], one.clients, one.missing)
+            for name, one in zip(scores[1:], others)
+        },
         validation_mean=validation_mean(entry, primary),
-        shared_mean=over_clients(entry.scores(primary, model="shared")),
-        last_mean=over_clients(entry.scores(primary, when="last")),
+        shared_mean=overall_mean(entry.scores(primary, model="shared")),
+        last_mean=overall_mean(entry.scores(primary, when="last")),
         selected_rounds=tuple(run.recorder.selected_round for run in entry.runs),
-        seconds=float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
-        new_clients=_new_clients_mean(entry, primary, federation),
+        seconds=means.pop("seconds"),
+        new_clients=None if federation.held_out is None else _new_clients_mean(entry, primary, federation),
         personalization=mean_personalization([run.personalization() for run in entry.runs]),
         routing=mean_routing([run.routing() for run in entry.runs]),
-        storage=Storage(**first.storage()._asdict()),
-        flops=Flops(**first.flops()._asdict()) if flops else None,
-        train_loss=_final(entry, "train_loss"),
-        suboptimality=_final(entry, "suboptimality"),
-        distance_to_optimum=_final(entry, "distance_to_optimum"),
-        **_costs(entry),
-        **_verdict_percents(entry, judged, primary),
-        gain=_gain(entry, judged.alone if judged.verdict is not None else None, primary),
-        gain_over_one=_gain(entry, judged.one, primary),
+        storage=record.Storage(**first.storage()._asdict()),
+        flops=record.Flops(**first.flops()._asdict()) if flops else None,
+        **means,
+        **_gains(entry, judged, primary),
     )
 
 
-def _score_parts(entry: Trained, score: str) -> dict[str, Any]:
-    """The score on test rows: its parts over clients, each seed's mean, and the interval of the mean."""
-    answers = entry.scores(score)
+class SeedSummary(NamedTuple):
+    """A score on test rows: its parts over clients, each a mean over seeds, and the interval of the mean."""
+
+    parts: dict[str, float]
+    means: tuple[float, ...]  # of each seed
+    clients: int  # with the score, of the first seed
+    missing: int
+    interval: tuple[float, ...]  # 95 %, no end that the score cannot be; empty: no client has the score
+
+
+def summarise_seeds(answers: np.ndarray, score: str) -> SeedSummary:
+    """Of (seeds, clients). The interval is Student's t over clients, whose means over seeds are one witness each.
+
+    Seeds say how much training draws, which may be nothing.
+    """
     found = [summarise(own, SCORES[score].higher_is_better) for own in answers]
-    seed_means = [float(one.mean) for one in found]
-    return {
-        "score": Scores(**{part: float(np.mean([getattr(one, part) for one in found])) for part in PARTS}),
-        "seed_means": tuple(seed_means),
-        "clients": found[0].clients,
-        "missing": found[0].missing,
-        "interval": tuple(mean_interval(answers, score)),
-    }
+    parts = {part: float(np.mean([getattr(one, part) for one in found])) for part in PARTS}
+    clients = np.mean(answers, axis=0)
+    present = clients[~np.isnan(clients)]
+    ends = np.clip(student_interval(present) if present.size else (), *SCORES[score].limits)
+    means = tuple(float(one.mean) for one in found)
+    return SeedSummary(parts, means, found[0].clients, found[0].missing, tuple(map(float, ends)))
 
 
-def _costs(entry: Trained) -> dict[str, Any]:
-    """The ledger's totals, means in whole units; rounds are those of the first seed."""
-    ledgers = [run.ledger for run in entry.runs]
-    means = {name: round(np.mean([getattr(ledger, name) for ledger in ledgers])) for name in FIELDS}
-    return means | {"rounds": ledgers[0].rounds}
+def _means(entry: Trained) -> dict[str, Any]:
+    """Over seeds: what training cost, in whole units, and the last record's distance to an optimum where measured."""
+    costs = {name: round(np.mean([getattr(run.ledger, name) for run in entry.runs])) for name in FIELDS}
+    costs["rounds"] = entry.runs[0].ledger.rounds
+    names = ("seconds", "train_loss", "suboptimality", "distance_to_optimum")
+    last = {name: [run.history[-1][name] for run in entry.runs if name in run.history[-1]] for name in names}
+    return costs | {name: float(np.mean(values)) for name, values in last.items() if values}
 
 
-def _final(entry: Trained, name: str) -> float | None:
-    """The mean over seeds of what the last record says; None where it was not measured."""
-    values = [run.history[-1][name] for run in entry.runs if name in run.history[-1]]
-    return float(np.mean(values)) if values else None
+def _gains(entry: Trained, judged: Judged, score: str) -> dict[str, Any]:
+    """Mean gains over clients, and percents of clients against training alone; nothing against a method itself."""
+    found: dict[str, Any] = {}
+    alone = None if judged.verdict is None else judged.alone
+    for name, against in (("gain", alone), ("gain_over_one", judged.one)):
+        if against is None or against.reference is entry:
+            continue
+        ours, theirs = (one.scores(score).mean(axis=0) for one in (entry, against.reference))
+        gain = paired_gain(ours, theirs, SCORES[score].higher_is_better)
+        ends = float(gain.mean), float(gain.low), float(gain.high)
+        found[name] = record.Gain(*ends, gain.clients, against.reference.method.label)
+        if name == "gain":
+            found |= _percents(judged.verdict) | {"better": float(gain.better), "worse": float(gain.worse)}
+    return found
 
 
-def _other_score(entry: Trained, name: str) -> OtherScore:
-    """A further score of the same models and rows, over the clients that have it."""
-    found = [summarise(own, SCORES[name].higher_is_better) for own in entry.scores(name)]
-    mean, worst = (float(np.mean([getattr(one, part) for one in found])) for part in ("mean", "worst_decile"))
-    return OtherScore(mean, worst, found[0].clients, found[0].missing)
+def _percents(verdict: np.ndarray | None) -> dict[str, float | None]:
+    """Of the clients with a verdict, those with each; None where none has one."""
+    known = np.array([]) if verdict is None else verdict[verdict != ""]
+    return {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
 
 
-def _verdict_percents(entry: Trained, judged: Judged, primary: str) -> dict[str, Any]:
-    """Against training alone: percent of clients by verdict, and by the sign of the gain."""
-    if judged.alone is None or judged.verdict is None or judged.alone.reference is entry:
-        return {}
-    gain = _paired(entry, judged.alone, primary)
-    known = judged.verdict[judged.verdict != ""]
-    percents = {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
-    return percents | {sign: float(getattr(gain, sign)) for sign in ("better", "worse")}
-
-
-def _gain(entry: Trained, against: Against | None, primary: str) -> Gain | None:
-    """The mean gain over clients; None of a reference itself."""
-    if against is None or against.reference is entry:
-        return None
-    gain = _paired(entry, against, primary)
-    return Gain(float(gain.mean), float(gain.low), float(gain.high), gain.clients, against.reference.method.label)
-
-
-def _paired(entry: Trained, against: Against, primary: str) -> PairedGain:
-    reference = mean_answer(against.reference, primary)
-    return paired_gain(mean_answer(entry, primary), reference, SCORES[primary].higher_is_better)
-
-
-def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> Unscored | None:
+def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> record.Unscored | None:
     """Clients without the first score on test rows: how many, who, why; None where all have it."""
     entry = next((one for one in trained if one.diverged is None), trained[0])
-    absent = np.flatnonzero(np.isnan(mean_answer(entry, scores[0])))
+    absent = np.flatnonzero(np.isnan(entry.scores(scores[0]).mean(axis=0)))
     if not absent.size:
         return None
     empty = federation.test.counts[absent] == 0
@@ -256,11 +235,11 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     }
     why = "; ".join(text for text, holds in reasons.items() if holds)
     tested = federation.test.counts > 0
-    all_have = (name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[tested]).any())
+    all_have = (name for name in scores[1:] if not np.isnan(entry.scores(name).mean(axis=0)[tested]).any())
     beside = _rank_by(trained, next(all_have, None))
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
-    return Unscored(
+    return record.Unscored(
         score=scores[0],
         clients=tuple(names),
         count=int(absent.size),
@@ -279,7 +258,7 @@ def _rank_by(trained: list[Trained], score: str | None) -> str:
     """The methods by a score that all tested clients have, best first; nothing where there is none."""
     if score is None:
         return ""
-    found = {entry.method.label: over_clients(entry.scores(score)) for entry in trained if entry.diverged is None}
+    found = {entry.method.label: overall_mean(entry.scores(score)) for entry in trained if entry.diverged is None}
     means = {label: mean for label, mean in found.items() if mean is not None}
     ranked = sorted(means, key=means.__getitem__, reverse=SCORES[score].higher_is_better)
     shown = ", ".join(f"{label} {means[label]:.3g}" for label in ranked[:NAMED])
@@ -287,37 +266,26 @@ def _rank_by(trained: list[Trained], score: str | None) -> str:
     return f" By {words}, which every client with a test row has, best first: {shown}." if ranked else ""
 
 
-def mean_interval(answers: np.ndarray, score: str) -> list[float]:
-    """95 % by Student's t over clients, of (seeds, clients) scores; no end that the score cannot be.
-
-    A client's mean over seeds is one witness, as for gains: seeds say how much training draws, which may be nothing.
-    """
-    clients = np.mean(answers, axis=0)
-    present = clients[~np.isnan(clients)]
-    ends = student_interval(present) if present.size else ()
-    return [float(end) for end in np.clip(ends, *SCORES[score].limits)]
-
-
-def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> NewClients | None:
+def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> record.NewClients | None:
     """Of clients that never trained: both models' mean score, and before against after adaptation."""
     found = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
     means = {
-        kind: over_clients(np.asarray([scores.get(kind, {}).get(primary, ()) for scores in found], float))
+        kind: overall_mean(np.asarray([scores.get(kind, {}).get(primary, ()) for scores in found], float))
         for kind in KINDS
     }
     if means["personal"] is None:
         return None
     adapted = mean_personalization([run.personalization("new_clients") for run in entry.runs])
-    return NewClients(means["personal"], means["shared"], adapted)
+    return record.NewClients(means["personal"], means["shared"], adapted)
 
 
-def mean_personalization(found: list[personalization.Personalization | None]) -> Personalization | None:
+def mean_personalization(found: list[record.Personalization | None]) -> record.Personalization | None:
     """The mean over seeds, entry by entry."""
-    known = [one.to_dict() for one in found if one is not None]
-    return from_json(Personalization, _mean_tree(known), "personalization") if known else None
+    known = [to_json(one) for one in found if one is not None]
+    return from_json(record.Personalization, _mean_tree(known), "personalization") if known else None
 
 
-def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
+def mean_routing(found: list[routing.Routing | None]) -> record.Routing | None:
     """The mean over seeds of the fractions; rows are added up."""
     known = [one for one in found if one is not None]
     if not known:
@@ -325,7 +293,7 @@ def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
     fractions = ("shared_share", "taken", "one_way", "by_category", "taken_by_category")
     means = _mean_tree([{name: to_json(getattr(one, name)) for name in fractions} for one in known])
     rows = jax.tree.map(lambda *counts: sum(counts), *(one.rows for one in known))
-    return from_json(Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
+    return from_json(record.Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
 
 
 def _mean_tree(values: list[Any]) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.special import softmax
 
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
@@ -27,24 +28,13 @@ from idiolect.data.names import natural_key
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
+from idiolect.experiments import finished
 from idiolect.experiments.build import addressed, assemble, client_loss_for
-from idiolect.experiments.finished import (
-    KEEP_ALL,
-    Finished,
-    Kept,
-    apply_models,
-    choose_method,
-    load_model,
-    open_finished,
-    read_clients,
-    read_models,
-    read_recipe,
-)
-from idiolect.experiments.predictions import probabilities
 from idiolect.record.files import whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
 
+load_model = finished.load_model
 __all__ = ["load_model", "predict"]
 
 Say = Callable[[str], None]
@@ -76,22 +66,19 @@ def predict(
     """
     check_address_space()
     with blame_folder(Path(folder)), own_code(only=trust):
-        run = open_finished(Path(folder))
-        label, reason = choose_method(run, method)
+        run = finished.open_finished(Path(folder))
+        label, reason = finished.choose_method(run, method)
         seed = _choose_seed(run, seed)
-        recipe = read_recipe(run)
+        recipe = finished.read_recipe(run)
         # the method is built anew from the spec: stored are numbers alone, and nothing that could run
         algorithm = _algorithm(run, label, recipe)
-        kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
-    client = recipe.client or run.spec.data.client
-    reading = _read_rows(source, recipe, client)
-    table = reading.table
-    owners = _clients(table, client)
-    if len(kept.names) == 1 and client is not None and client not in table.column_names:
-        owners, client = [*kept.names] * table.num_rows, None  # a site's own folder: its rows are its own
+        kept = finished.read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
+    column = recipe.client or run.spec.data.client
+    reading = _read_rows(source, recipe, column)
+    owners, unowned = _owners(reading.table, column, kept, model)
     routed = route_rows(label, kept, owners, model)
-    inputs, doubts = _inputs(recipe, table, owners)
-    doubts = [*_unchecked(run), *_without_column(table, client, model), *routed.doubts, *doubts]
+    inputs, doubts = _inputs(recipe, reading.table, owners)
+    doubts = [*_unchecked(run), *unowned, *routed.doubts, *doubts]
     if strict and doubts:
         raise RequestError(f"--strict refuses doubtful rows: {' '.join(doubts)}")
     outputs = _outputs(run, label, algorithm, kept, inputs, routed.own)
@@ -107,20 +94,32 @@ def _warn(text: str) -> None:
         warnings.warn(text.removeprefix("Warning: "), stacklevel=4)
 
 
-def _unchecked(run: Finished) -> list[str]:
+def _unchecked(run: finished.Finished) -> list[str]:
     """What to say of a folder without hashes."""
     if (run.folder / MANIFEST).is_file():
         return []
     return [f"{run.folder} was written by an earlier version and has no {MANIFEST}: its files could not be checked."]
 
 
-def _choose_seed(run: Finished, seed: int | None) -> int:
+def _choose_seed(run: finished.Finished, seed: int | None) -> int:
     if seed is not None and seed not in run.spec.seeds:
         raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, run.spec.seeds))}, got {seed}.")
     return run.spec.seeds[0] if seed is None else seed
 
 
-def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
+def _owners(table: pa.Table, column: str | None, kept: finished.Kept, model: str) -> tuple[list[str | None], list[str]]:
+    """Each row's client as it is written, None where it has none; and what to say where the column is not there."""
+    if column is None:
+        return [None] * table.num_rows, []
+    if column in table.column_names:
+        return Column(column, table.column(column)).texts, []
+    if len(kept.names) == 1:  # a site's own folder: its rows are its own
+        return [*kept.names] * table.num_rows, []
+    missing = f"The table has no client column {column!r}.{nearest(column, table.column_names)}"
+    return [None] * table.num_rows, [] if model == "shared" else [missing]
+
+
+def _algorithm(run: finished.Finished, label: str, recipe: Preprocessing) -> Algorithm:
     """The method as it was trained, with what was tuned or chosen by theory, in the run's precision."""
     spec, task = run.spec, recipe.task
     plain = task.kind != "classification" and task.outputs == 1
@@ -130,7 +129,7 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
     entry = next(entry for entry in spec.methods if entry.label == label)
     entry = dataclasses.replace(entry, settings=entry.settings | tuned)
     # as many clients as trained: settings with a row per client have that many
-    algorithm = assemble(entry, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
+    algorithm = assemble(entry, loss, len(finished.read_clients(run.folder)), f"methods.{label}").algorithm
     chosen = {} if resolved is None else resolved.chosen or {}
     values: dict[str, Any] = {name: addressed(one) for name, one in chosen.items()}
     with run_precision(spec.training.precision):
@@ -160,20 +159,6 @@ def _passed_through(reading: Reading, as_written: bool) -> pa.Table:
     return table
 
 
-def _clients(table: pa.Table, column: str | None) -> list[str | None]:
-    """Each row's client as it is written, None where it has none."""
-    if column is None or column not in table.column_names:
-        return [None] * table.num_rows
-    return Column(column, table.column(column)).texts
-
-
-def _without_column(table: pa.Table, column: str | None, model: str) -> list[str]:
-    """What to say where no row's client is known, because the column is not there."""
-    if column is None or column in table.column_names or model == "shared":
-        return []
-    return [f"The table has no client column {column!r}.{nearest(column, table.column_names)}"]
-
-
 def _inputs(recipe: Preprocessing, table: pa.Table, owners: Sequence[str | None]) -> tuple[np.ndarray, list[str]]:
     """What the models read, and what is doubtful about it; RequestError for a number that 32 bits cannot hold."""
     names = [column.name for column in recipe.columns]
@@ -194,11 +179,11 @@ def _inputs(recipe: Preprocessing, table: pa.Table, owners: Sequence[str | None]
 
 
 def _outputs(
-    run: Finished, label: str, algorithm: Algorithm, kept: Kept, inputs: np.ndarray, own: np.ndarray
+    run: finished.Finished, label: str, algorithm: Algorithm, kept: finished.Kept, inputs: np.ndarray, own: np.ndarray
 ) -> np.ndarray:
     """Every row's outputs, of which all must be finite."""
     try:
-        outputs = apply_models(algorithm, kept, inputs, own, run.spec.training.precision)
+        outputs = finished.apply_models(algorithm, kept, inputs, own, run.spec.training.precision)
     except RequestError:
         raise
     except (TypeError, ValueError, KeyError) as error:  # how arrays that do not fit show, whatever the model
@@ -227,7 +212,7 @@ def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe:
     else:
         names = pa.array(list(task.classes), pa.string())
         table = table.append_column("prediction", names.take(pa.array(outputs.argmax(axis=1))))
-        chances = probabilities(outputs)
+        chances = softmax(np.asarray(outputs, np.float64), axis=1)
         for number, name in enumerate(task.classes):
             table = table.append_column(_probability(name), pa.array(chances[:, number]))
     kinds = pa.array(["personal", "shared"])
@@ -243,7 +228,7 @@ class Routed:
     doubts: tuple[str, ...]
 
 
-def route_rows(label: str, kept: Kept, clients: Sequence[str | None], model: str) -> Routed:
+def route_rows(label: str, kept: finished.Kept, clients: Sequence[str | None], model: str) -> Routed:
     """Send each row to a model, or raise RequestError: none is answered by another model than its caller hears of.
 
     `clients` has each row's client, None where it has none. `model` is one of MODELS.
@@ -261,14 +246,14 @@ def route_rows(label: str, kept: Kept, clients: Sequence[str | None], model: str
     return _routed(known, kept, (f"The shared model answers {others}.",) if others else ())
 
 
-def _check_kept(label: str, kept: Kept, model: str, others: str) -> None:
+def _check_kept(label: str, kept: finished.Kept, model: str, others: str) -> None:
     """RequestError where a row would have no model to answer it."""
     personal, shared = kept.personal is not None, kept.shared is not None
     refused = {
         f"--model must be one of {', '.join(MODELS)}, got {model!r}.": model not in MODELS,
-        f"The run kept no model of {label!r}; {KEEP_ALL} to keep them all.": not personal and not shared,
+        f"The run kept no model of {label!r}; {finished.KEEP_ALL} to keep them all.": not personal and not shared,
         f"The run has no shared model of {label!r}; use --model personal.": model == "shared" and not shared,
-        f"The run kept no personal models of {label!r}; {KEEP_ALL}, or use --model shared.": (
+        f"The run kept no personal models of {label!r}; {finished.KEEP_ALL}, or use --model shared.": (
             model == "personal" and not personal
         ),
         f"--model personal needs rows of clients that trained, got {others}; leave these rows out, or use --model "
@@ -295,7 +280,7 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     return " and ".join(parts)
 
 
-def _routed(own: np.ndarray, kept: Kept, doubts: tuple[str, ...]) -> Routed:
+def _routed(own: np.ndarray, kept: finished.Kept, doubts: tuple[str, ...]) -> Routed:
     numbers = np.unique(own[own >= 0])
     parts = []
     if len(numbers):

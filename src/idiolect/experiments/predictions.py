@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import softmax
 
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
@@ -25,21 +26,18 @@ def write_predictions(
     """Write both files, as far as the data have what is in them, and say what was left out."""
     if federation.places is not None:
         folder.write_table(SPLIT, split_table(federation))
-    kept, notes = _kept(trained, federation, announced)
+    runs = [(one.method.label, run) for one in trained for run in one.runs if run.recorder.diverged is None]
+    kept, notes = _kept(runs, federation, announced) if runs else (runs, [])
     if kept:
         folder.write_table(PREDICTIONS, (prediction_table(label, run, federation) for label, run in kept))
     return notes
 
 
-def _sound_runs(trained: Sequence[Trained]) -> list[tuple[str, Run]]:
-    return [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
-
-
 def _kept(
-    trained: Sequence[Trained], federation: Federation, announced: str | None
+    runs: list[tuple[str, Run]], federation: Federation, announced: str | None
 ) -> tuple[list[tuple[str, Run]], list[str]]:
     """The runs whose answers are kept, and sentences about the others."""
-    rows, runs = len(federation.test.targets), _sound_runs(trained)
+    rows = len(federation.test.targets)
     total = rows * len(runs)
     if not total:
         return [], []
@@ -77,7 +75,7 @@ def prediction_table(label: str, run: Run, federation: Federation) -> pa.Table:
 def _classes(federation: Federation, personal: np.ndarray, shared: np.ndarray | None) -> dict[str, pa.Array]:
     names = federation.task.classes
     columns = {"target": _texts(names, federation.test.targets), "prediction": _texts(names, personal.argmax(axis=1))}
-    chances = probabilities(personal)
+    chances = softmax(np.asarray(personal, np.float64), axis=1)
     if len(names) <= MOST_CLASSES:
         columns |= {f"probability_{name}": pa.array(chances[:, place]) for place, name in enumerate(names)}
     else:
@@ -131,13 +129,6 @@ def split_table(federation: Federation) -> pa.Table:
             "held_out": pa.array(held_out),
         }
     )
-
-
-def probabilities(outputs: np.ndarray) -> np.ndarray:
-    """(rows, classes): the softmax of a model's outputs, in float64."""
-    values = np.asarray(outputs, np.float64)
-    shifted = np.exp(values - values.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
 
 
 def _texts(names: Sequence[str], codes: np.ndarray) -> pa.Array:

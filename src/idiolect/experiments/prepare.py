@@ -101,6 +101,12 @@ class Prepared:
         notes = [*federation.describe(), *federation.notes, *prepared, *self.left_out]
         if federation.validation.counts.sum() == 0:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
+        judged = self.spec.training.evaluate_clients
+        if 0 < judged < federation.clients:
+            notes.append(
+                f"Between rounds {judged} of {federation.clients} clients are scored, drawn with seed "
+                f"{self.spec.seeds[0]}; the selected and the last round are scored on all of them."
+            )
         return [*notes, OUTSIDE] if self.spec.privacy.is_on else notes
 
     def check_demand(self) -> None:
@@ -193,8 +199,7 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         except RequestError as error:
             # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
             # are passed over
-            wrong = any(str(error).startswith(f"methods.{method.label}.{name} must") for name in method.settings)
-            if spec.evaluation.unfit == "refuse" or wrong:
+            if spec.evaluation.unfit == "refuse" or _is_given(method, str(error)):
                 raise
             reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
     if not ready:
@@ -202,6 +207,11 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
     return dataclasses.replace(prepared, built=tuple(ready), left_out=left_out)
+
+
+def _is_given(method: MethodSpec, sentence: str) -> bool:
+    """Whether the sentence is about a setting that the request gave: that is wrong, not unfit."""
+    return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
 
 
 def choose_by_of(spec: Spec, federation: Federation) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,13 +15,14 @@ from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.options import Options
 from idiolect.core.kinds import Listens, SendsInLegs
 from idiolect.data.federation import Federation
-from idiolect.data.preparation import WAYS, Preparation
+from idiolect.data.preparation import WAYS
 from idiolect.engines.run import Run
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.ridge import RIDGES
+from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.trained import Trained
 from idiolect.record import privacy as record
 
@@ -35,10 +37,26 @@ _RIDGE = record.Aside(
 
 def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Statement:
     """Everything that left clients in a run: privacy.json."""
-    federation = prepared.federation
-    fitted = with_validation_rows(federation) if prepared.spec.tuning.refit else federation
-    fits = [_trained_fit(entry, fitted) for entry in trained]
-    return _statement(federation, _also(prepared, trained), _likeness(prepared, trained), fits)
+    spec, federation = prepared.spec, prepared.federation
+    chosen = [entry for entry in trained if entry.choice is not None]
+    also = []
+    used = prepared.constants is not None and not spec.privacy.is_on
+    if used and any(entry.method.algorithm != LOCAL for entry in trained):
+        also.append(_CONSTANTS)
+    if chosen:
+        also.append(record.Aside("scores on its validation rows, to choose settings and rounds", len(prepared.scores)))
+    fitted = with_validation_rows(federation) if spec.tuning.refit else federation
+    return _statement(federation, also, _likeness(prepared, chosen), [_trained_fit(entry, fitted) for entry in trained])
+
+
+def _likeness(prepared: Prepared, chosen: list[Trained]) -> record.LikenessSent | None:
+    """What finding out who is alike sent, where that is found and not given."""
+    found = prepared.collaboration
+    if found is None or found.exchange is None:
+        return None
+    again = any(isinstance(entry.runs[0].algorithm, Listens) for entry in chosen)
+    folds = ", and again for each fold of a choice" if again else ""
+    return _exchange(f"who is alike, by {prepared.spec.collaboration.source}{folds}", found.exchange)
 
 
 def dial_statement(
@@ -72,54 +90,22 @@ def advice_statement(federation: Federation, options: Options, splits: int, veri
 def _statement(
     federation: Federation, also: list[record.Aside], exchange: record.LikenessSent | None, fits: list[Fit]
 ) -> record.Statement:
-    prepared = _preparation(federation.preparation, federation.names)
-    return record.Statement(prepared, tuple(also), exchange, tuple(map(_method, fits)))
-
-
-def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> record.PreparationSent | None:
-    if preparation is None:
-        return None
+    prepared, methods = federation.preparation, tuple(map(_method, fits))
+    if prepared is None:
+        return record.Statement(None, tuple(also), exchange, methods)
     columns = [
         record.PreparedColumn(part.column, part.content, (int(each.min()), int(each.max())), part.download_bytes)
-        for part in preparation.sent
+        for part in prepared.sent
         for each in [part.upload_bytes]
     ]
-    return record.PreparationSent(
-        preparation.way,
-        WAYS[preparation.way],
-        tuple(columns),
-        preparation.total_bytes,
-        _fewest(preparation.rows, names),
-        UNPROTECTED,
-    )
+    least, words = _fewest(prepared.rows, federation.names), WAYS[prepared.way]
+    sent = record.PreparationSent(prepared.way, words, tuple(columns), prepared.total_bytes, least, UNPROTECTED)
+    return record.Statement(sent, tuple(also), exchange, methods)
 
 
 def _fewest(rows: np.ndarray, names: tuple[str, ...]) -> record.FewestRows:
     least = int(rows.argmin())
     return record.FewestRows(int(rows[least]), names[least])
-
-
-def _also(prepared: Prepared, trained: list[Trained]) -> list[record.Aside]:
-    """What is sent beside preparation and rounds: constants, scores on validation rows, who is alike."""
-    found = []
-    used = prepared.constants is not None and not prepared.spec.privacy.is_on
-    if used and any(entry.method.algorithm != LOCAL for entry in trained):
-        found.append(_CONSTANTS)
-    if any(entry.choice is not None for entry in trained):
-        scores = len(prepared.scores)
-        found.append(record.Aside("scores on its validation rows, to choose settings and rounds", scores))
-    return found
-
-
-def _likeness(prepared: Prepared, trained: list[Trained]) -> record.LikenessSent | None:
-    """What finding out who is alike sent, where that is found and not given."""
-    found, source = prepared.collaboration, prepared.spec.collaboration.source
-    if found is None or found.exchange is None:
-        return None
-    again = any(entry.choice is not None and isinstance(entry.runs[0].algorithm, Listens) for entry in trained)
-    return _exchange(
-        f"who is alike, by {source}" + (", and again for each fold of a choice" if again else ""), found.exchange
-    )
 
 
 def _exchange(what: str, found: Exchange) -> record.LikenessSent:
@@ -141,6 +127,7 @@ class Fit(NamedTuple):
     spent: int = 0  # rounds to choose its settings
     silence: str = "nothing is sent"  # what is said where no array leaves a client
     protected: tuple[str, ...] = ()  # what protections were around it
+    epsilons: tuple[record.ClientEpsilon, ...] = ()  # of each client's rows, where noise hides them
 
 
 def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
@@ -149,12 +136,18 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     alike = choice is not None and not choice.common
     silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
     spent = 0 if choice is None else choice.spent
-    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected)
+    epsilons: tuple[record.ClientEpsilon, ...] = ()
+    if isinstance(entry.spending, RowSpending):
+        epsilons = entry.spending.of_clients(run.ledger.rounds, fitted.names)
+    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected, epsilons)
 
 
 def _method(fit: Fit) -> record.MethodSent:
     ledger, wire = fit.ledger, fit.run.plan.wire
     least = _fewest(fit.federation.train.counts, fit.federation.names)
+    # rows that one upload is computed from: a batch per step, or all of the client's
+    batch, epochs, steps = (getattr(fit.run.algorithm, name, None) for name in ("batch_size", "epochs", "local_steps"))
+    rows = least.rows if not batch or epochs else min(least.rows, int(batch) * int(np.max(steps or 1)))
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
     return record.MethodSent(
         method=fit.label,
@@ -166,8 +159,9 @@ def _method(fit: Fit) -> record.MethodSent:
         seeds=fit.seeds,
         uploads_in_all=ledger.messages_up if ledger.upload_bytes else 0,
         upload_bytes=ledger.upload_bytes,
-        rows_at_least=record.FewestRows(_rows_of_an_upload(fit.run, least.rows), least.client),
+        rows_at_least=dataclasses.replace(least, rows=rows),
         protection=("; ".join(fit.protected) or UNPROTECTED) if sent else fit.silence,
+        epsilons=fit.epsilons,
     )
 
 
@@ -184,9 +178,3 @@ def _arrays(tree: object, sent: int) -> tuple[record.Array, ...]:
     """Every array of a wire type; none where not a byte of it was sent."""
     leaves = leaves_of(tree) if sent else ()
     return tuple(record.Array(leaf.path, leaf.shape, leaf.dtype, leaf.bytes) for leaf in leaves)
-
-
-def _rows_of_an_upload(run: Run, rows: int) -> int:
-    """Rows that one upload of a client with so many rows is computed from: a batch per step, or all of them."""
-    batch, epochs, steps = (getattr(run.algorithm, name, None) for name in ("batch_size", "epochs", "local_steps"))
-    return rows if not batch or epochs else min(rows, int(batch) * int(np.max(steps or 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,31 @@ from idiolect.engines.billing import sends
 from idiolect.engines.door import Training, participation_of
 from idiolect.engines.run import Run
 from idiolect.experiments.protection_spec import PrivacySpec
+from idiolect.experiments.row_protection import (
+    RowSpending,
+    check_rows_are_apart,
+    row_note,
+    row_spending,
+    unfit_for_rows,
+)
 from idiolect.experiments.spec import Spec
-from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, SecureAggregation, protect
+from idiolect.protection import (
+    Attack,
+    ClientPrivacy,
+    Compression,
+    Protection,
+    Robustness,
+    RowPrivacy,
+    SecureAggregation,
+    protect,
+)
 from idiolect.protection.fixed_point import range_bits
 
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
-PRIVATE = "noise from the server's private source; the server itself sees every upload"
+PRIVATE = {  # by who adds it
+    "server": "noise from the server's private source; the server itself sees every upload before it",
+    "clients": "noise from each site's private source, of which the server sees the sum",
+}
 
 SWITCHES = {
     "privacy": "epsilon",
@@ -61,7 +80,7 @@ class Protected(NamedTuple):
 
     algorithm: Algorithm
     notes: tuple[str, ...] = ()
-    spending: Spending | None = None  # None: nothing is accounted
+    spending: Spending | RowSpending | None = None  # None: nothing is accounted
 
 
 def is_protected(spec: Spec) -> bool:
@@ -78,7 +97,9 @@ def check_protections(spec: Spec) -> None:
         return
     if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
         raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
-    reason = _outside_noise(spec) or _unfit_sampling(spec.privacy, spec.training)
+    hides_rows = spec.privacy.level == "rows"
+    unfit = unfit_for_rows(spec.privacy) if hides_rows else _unfit_sampling(spec.privacy, spec.training)
+    reason = _outside_noise(spec) or unfit
     if reason is not None:
         raise RequestError(f"{reason}.")
 
@@ -124,7 +145,9 @@ def _unfit_sampling(privacy: PrivacySpec, training: Training) -> str | None:
 def check_preparation(spec: Spec, federation: Federation) -> None:
     """RequestError where columns were scaled by sums that left the clients as they are, under [privacy]."""
     found = federation.preparation
-    if spec.privacy.is_on and found is not None and found.way == FEDERATED:
+    if spec.privacy.is_on and spec.privacy.level == "rows":
+        check_rows_are_apart(federation)
+    elif spec.privacy.is_on and found is not None and found.way == FEDERATED:
         raise RequestError(
             f"[data] preparation = {FEDERATED!r} sends sums of columns as they are, which no noise of [privacy] hides; "
             "use 'local' or 'given'."
@@ -134,7 +157,7 @@ def check_preparation(spec: Spec, federation: Federation) -> None:
 def out_of_reach(spec: Spec, federation: Federation) -> list[str]:
     """What to say where clipped changes cannot add up to the targets, whose units no preparation may know."""
     privacy, rounds = spec.privacy, spec.training.rounds
-    fixed = privacy.is_on and privacy.clipping == "fixed"
+    fixed = privacy.is_on and privacy.level == "clients" and privacy.clipping == "fixed"
     if not fixed or federation.task.kind != "regression":
         return []
     size = float(np.sqrt(np.mean(np.square(federation.train.targets, dtype=np.float64))))
@@ -151,9 +174,9 @@ def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, dep
     """The method as the sections ask; training alone sends nothing, and stays as it is under [privacy]."""
     if not is_protected(spec) or not sends(algorithm):
         return Protected(algorithm)
-    spending = _spending(spec.privacy, spec.training, federation.clients, algorithm) if spec.privacy.is_on else None
+    spending = _spending(spec, federation, algorithm) if spec.privacy.is_on else None
     protection = Protection(
-        privacy=None if spending is None else _privacy(spec.privacy, spending.noise_multiplier),
+        **_levels(spec.privacy, None if spending is None else spending.noise_multiplier),
         compression=_compression(spec),
         robustness=_robustness(spec, federation.clients),
         attack=_attack(spec, federation),
@@ -166,12 +189,23 @@ def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm
     """The same as a site of a deployment builds it; its numbers are the coordinator's."""
     if not is_protected(spec) or not sends(algorithm):
         return algorithm
-    privacy = _privacy(spec.privacy, spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None
-    protection = Protection(privacy=privacy, compression=_compression(spec), robustness=_robustness(spec, clients))
+    levels = _levels(spec.privacy, (spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None)
+    protection = Protection(
+        **levels,
+        compression=_compression(spec),
+        robustness=_robustness(spec, clients),
+        secure_aggregation=_masks(spec, clients, algorithm),
+    )
     return protect(algorithm, protection)
 
 
-def _spending(privacy: PrivacySpec, training: Training, clients: int, algorithm: Algorithm) -> Spending:
+def _spending(spec: Spec, federation: Federation, algorithm: Algorithm) -> Spending | RowSpending:
+    if spec.privacy.level == "rows":
+        return row_spending(spec.privacy, spec.training, spec.seeds, federation.train.counts, algorithm)
+    return _client_spending(spec.privacy, spec.training, federation.clients, algorithm)
+
+
+def _client_spending(privacy: PrivacySpec, training: Training, clients: int, algorithm: Algorithm) -> Spending:
     who = participation_of(algorithm, training, clients)
     poisson = privacy.sampling == "poisson"
     rounds = Rounds(who.candidates, who.cohort, who.chance if poisson else 1.0, poisson, privacy.accountant)
@@ -183,12 +217,21 @@ def _spending(privacy: PrivacySpec, training: Training, clients: int, algorithm:
     return Spending(rounds, noise, delta, privacy.clip, privacy.clipping, privacy.noise)
 
 
-def write_epsilon(spending: Spending | None, runs: Sequence[Run]) -> None:
+def write_epsilon(spending: Spending | RowSpending | None, runs: Sequence[Run]) -> None:
     """Epsilon and delta into every row of the histories; a method that sends nothing spends nothing."""
     for run in runs:
         for row in run.history:
             row["epsilon"] = 0.0 if spending is None else spending.epsilon(row["round"])
             row["delta"] = 0.0 if spending is None else spending.delta
+
+
+def _levels(privacy: PrivacySpec, noise_multiplier: float | None) -> dict[str, Any]:
+    """Who or what is hidden by so much noise; none: nothing is."""
+    if noise_multiplier is None:
+        return {}
+    if privacy.level == "rows":
+        return {"rows": RowPrivacy(clip=privacy.clip, noise_multiplier=noise_multiplier)}
+    return {"privacy": _privacy(privacy, noise_multiplier)}
 
 
 def _privacy(privacy: PrivacySpec, noise_multiplier: float) -> ClientPrivacy:
@@ -259,14 +302,17 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
-def _notes(spec: Spec, spending: Spending | None, protection: Protection, deployed: bool) -> list[str]:
+def _notes(spec: Spec, spending: Spending | RowSpending | None, protection: Protection, deployed: bool) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
-    if spending is not None:
+    if isinstance(spending, RowSpending):
+        notes.append(row_note(spending, spec.training.rounds, deployed))
+    elif spending is not None:
+        source = PRIVATE[spending.noise] if deployed else SIMULATED
         notes.append(
             f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
             f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
-            f"the clip, all clients count the same, the last round is delivered; {PRIVATE if deployed else SIMULATED}"
+            f"the clip, all clients count the same, the last round is delivered; {source}"
         )
     if spec.compression.kind is not None:
         notes.append(f"uploads are compressed ({spec.compression.kind})")
@@ -279,7 +325,11 @@ def _notes(spec: Spec, spending: Spending | None, protection: Protection, deploy
         most = 2.0 ** (range_bits(masks.cohort) - masks.fraction_bits)
         notes.append(
             f"secure aggregation: the server sees sums of uploads and no upload, while at least {masks.threshold} "
-            f"clients of a round stay; a weighted number of {most:g} or more in size ends the run; simulated: the "
-            "protocol's sums and bytes, without its masks"
+            f"clients of a round stay; a weighted number of {most:g} or more in size "
+            + (
+                "is refused by its site"
+                if deployed
+                else "ends the run; simulated: the protocol's sums and bytes, without its masks"
+            )
         )
     return notes

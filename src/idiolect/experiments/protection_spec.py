@@ -12,12 +12,13 @@ from idiolect.protection.choices import ATTACKS, CODECS, RULES
 
 @dataclasses.dataclass(frozen=True)
 class PrivacySpec:
-    """Differential privacy of clients; on where epsilon or noise_multiplier is given."""
+    """Differential privacy of clients, or of rows; on where epsilon or noise_multiplier is given."""
 
+    level: str = setting(default="clients", choices=("clients", "rows"))  # what one neighbour has and the other has not
     epsilon: float | None = setting(default=None, above=0)  # to spend in all rounds; chooses the noise
     noise_multiplier: float | None = setting(default=None, at_least=0)  # or the noise itself, in clips
-    delta: float | None = setting(default=None, above=0, below=1)  # unset: a tenth of one over the number of clients
-    clip: float = setting(default=1.0, above=0)  # largest norm of a client's change; the first one where adaptive
+    delta: float | None = setting(default=None, above=0, below=1)  # unset: 0.1 / clients; of rows 1e-5
+    clip: float = setting(default=1.0, above=0)  # largest norm of a client's change (first, if adaptive), or a gradient
     clipping: str = setting(default="fixed", choices=("fixed", "adaptive"))  # adaptive: follows a quantile of norms
     quantile: float = setting(default=0.5, above=0, below=1)
     noise: str = setting(default="server", choices=("server", "clients"))
@@ -37,7 +38,9 @@ class CompressionSpec:
     kind: str | None = setting(default=None, choices=CODECS)
     bits: int = setting(default=8, at_least=1, at_most=16)  # quantise
     one_in: int = setting(default=10, at_least=2)  # top_k, random_k: entries per one that is sent
-    error_feedback: bool = True  # top_k, random_k: what was not sent is added next time
+    rank: int = setting(default=2, at_least=1)  # low_rank: of what is sent of a matrix
+    error_feedback: bool = True  # top_k, random_k, low_rank: what was not sent is added next time
+    only: tuple[str, ...] = ()  # layers that are sent at all, by name or pattern; none: all
 
 
 @dataclasses.dataclass(frozen=True)

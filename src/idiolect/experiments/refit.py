@@ -22,20 +22,19 @@ def shorten_steps(chosen: Mapping[str, Number], before: Constants | None, after:
     Where validation rows are unlike training rows (a split by time), a long step that was good on the one may diverge
     on both together. Steps are never made longer, and shorter ones are safe as they are.
     """
+    settings = dict(chosen)
     if before is None or after is None:
-        return dict(chosen)
-
-    def one(name: str, value: Number) -> Number:
-        if not name.endswith("step_size"):
-            return value
-        own = isinstance(value, list)  # a step of each client's own follows the client's own rows
-        was, now = (known.client_smoothness if own else known.smoothness for known in (before, after))
-        rougher = (np.asarray(was) > 0) & (np.asarray(was) < now)
-        now = np.where(rougher, now, 1.0)
-        shorter = np.where(rougher, np.minimum(value, np.maximum(np.multiply(value, was) / now, 1 / now)), value)
-        return shorter.tolist() if own else float(shorter)
-
-    return {name: one(name, value) for name, value in chosen.items()}
+        return settings
+    for name in settings:
+        if name.endswith("step_size"):
+            own = isinstance(chosen[name], list)  # a step of each client's own follows the client's own rows
+            was, now = (known.client_smoothness if own else known.smoothness for known in (before, after))
+            rougher = (np.asarray(was) > 0) & (np.asarray(was) < now)
+            now = np.where(rougher, now, 1.0)
+            shorter = np.minimum(chosen[name], np.maximum(np.multiply(chosen[name], was) / now, 1 / now))
+            shorter = np.where(rougher, shorter, chosen[name])
+            settings[name] = shorter.tolist() if own else float(shorter)
+    return settings
 
 
 def step_notes(chosen: Mapping[str, Number], fitted: Mapping[str, Number]) -> list[str]:

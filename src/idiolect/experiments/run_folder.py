@@ -69,14 +69,6 @@ class RunFolder:
         """Whether a run was started here."""
         return (self.path / "spec.toml").is_file()
 
-    def begun_by(self) -> str:
-        """The command that started the run here, a key of WAYS_ON."""
-        request = self.read_request()
-        if request is None:
-            return "run"
-        known = {"splits": "compare --splits", "setting": "dial"}
-        return next((known[key] for key in request if key in known), str(request.get("command", "run")))
-
     def check(self, resume: bool) -> None:
         """Refuse, with the way out, a folder that this run may not use."""
         if self.path.is_file():
@@ -120,7 +112,9 @@ class RunFolder:
         return f"Look at the files in {self.path}"
 
     def _check_begun(self, resume: bool) -> None:
-        owner = self.begun_by()
+        request = self.read_request() or {}
+        known = {"splits": "compare --splits", "setting": "dial"}
+        owner = next((known[key] for key in request if key in known), str(request.get("command", "run")))
         if owner != self.command:
             raise RequestError(
                 f"The folder {self.path} was begun by `idiolect {owner.removesuffix(' --resume')}`; "
@@ -224,9 +218,8 @@ class RunFolder:
 
         A column missing from a row, or not-a-number in a row, is null.
         """
-        tables = (
-            iter([_table_of(rows)]) if isinstance(rows, list) else iter([rows] if isinstance(rows, pa.Table) else rows)
-        )
+        rows = _table_of(rows) if isinstance(rows, list) else rows
+        tables = iter([rows]) if isinstance(rows, pa.Table) else rows
         first = next(tables)
         with whole(self.path / name) as unfinished, pq.ParquetWriter(unfinished, first.schema) as writer:
             for table in itertools.chain([first], tables):
@@ -242,7 +235,13 @@ class RunFolder:
         with whole(self.path / "models" / f"{name}.safetensors") as unfinished:
             unfinished.touch()
             by_umask = unfinished.stat().st_mode
-            _save(arrays, unfinished)
+            try:
+                save_file(arrays, unfinished)
+            except SafetensorError as error:  # it has the system's refusal in its text alone
+                code = re.search(r"code: (\d+)", str(error))
+                if code is None:
+                    raise
+                raise OSError(int(code[1]), os.strerror(int(code[1])), str(unfinished)) from error
             unfinished.chmod(by_umask)  # as every other file of the folder: safetensors makes its own private
 
     def write_names(self, federation: Federation) -> None:
@@ -251,10 +250,11 @@ class RunFolder:
         if federation.preprocessing is not None:
             self.write_text("models/preprocessing.json", federation.preprocessing.to_json())
 
-    def complete(self, name: str, record: object, statement: object, time_model: str = "") -> None:
+    def complete(self, name: str, record: object, statement: object = None, time_model: str = "") -> None:
         """Write what every command leaves: where it ran, what left the clients, and at last its own record."""
         self.write_json("machine.json", machine_facts(time_model))
-        self.write_json("privacy.json", statement)
+        if statement is not None:
+            self.write_json("privacy.json", statement)
         self.write_json(name, record)
         self.finish()
 
@@ -272,16 +272,6 @@ def _digests(federation: Federation) -> dict[str, list[object]]:
     if federation.held_out is not None:
         noted["held_out"] = digests([getattr(federation.held_out, part) for part in PARTS])
     return {part: [[list(shape), crc] for shape, crc in found] for part, found in noted.items()}
-
-
-def _save(arrays: dict[str, np.ndarray], path: Path) -> None:
-    try:
-        save_file(arrays, path)
-    except SafetensorError as error:  # it has the system's refusal in its text alone
-        code = re.search(r"code: (\d+)", str(error))
-        if code is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 def safe_name(label: str) -> str:

@@ -67,9 +67,11 @@ def grid(axes: Sequence[Axis]) -> list[Point]:
 
 def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
     """All points that were tried, in the order they were: the grid, then wider ones on the side of the best point."""
-    points = grid(axes)
-    trials = _tried(points, attempt)
-    tried = list(axes)
+
+    def attempted(points: Sequence[Point]) -> list[Trial]:
+        return [Trial(point, *found) for point, found in zip(points, attempt(points))] if points else []
+
+    trials, tried = attempted(grid(axes)), list(axes)
     for _ in range(WIDENINGS):
         before = best_of(trials)
         wider = _wider(tried, before, [len(axis.values) for axis in axes])
@@ -77,23 +79,21 @@ def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
             break
         place, beyond = wider
         others = [beyond if axis is tried[place] else axis for axis in tried]
-        trials += _tried(grid(others), attempt)
+        trials += attempted(grid(others))
         values = tuple(sorted({*tried[place].values, *beyond.values}))
         tried[place] = tried[place]._replace(values=values)
         # a flat score keeps the best at the edge for ever: the search would widen as often as it may
         if not worth_it(before.score, best_of(trials).score):
             break
-    closer = _closer(tried, best_of(trials))
-    return trials + (_tried(closer, attempt) if closer else [])
+    return trials + attempted(_closer(tried, best_of(trials)))
 
 
 def _closer(axes: Sequence[Axis], best: Trial) -> list[Point]:
     """Points around the best one, along each axis that asks for it."""
     if math.isinf(best.score):
         return []
-    return [
-        best.point | {axis.name: value} for axis in axes if axis.refines for value in axis.around(best.point[axis.name])
-    ]
+    around = {axis.name: axis.around(best.point[axis.name]) for axis in axes if axis.refines}
+    return [best.point | {name: value} for name, values in around.items() for value in values]
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
@@ -109,10 +109,6 @@ def worth_it(before: float, after: float) -> bool:
     if math.isinf(before):
         return True
     return after - before > WORTH * abs(before)
-
-
-def _tried(points: Sequence[Point], attempt: Try) -> list[Trial]:
-    return [Trial(point, *found) for point, found in zip(points, attempt(points))]
 
 
 def _wider(axes: Sequence[Axis], best: Trial, counts: Sequence[int]) -> tuple[int, Axis] | None:

@@ -105,6 +105,11 @@ class MethodSpec:
         return OBJECTIVES.get(self.objective or find(self.algorithm).objective or "")
 
     @property
+    def swept_values(self) -> Table:
+        """The settings that a sweep varied, with their values; none where there was no sweep."""
+        return {} if self.swept is None else {name: self.settings[name] for name in self.swept.settings}
+
+    @property
     def base(self) -> str:
         """The method that a sweep made it of, or itself."""
         return self.label if self.swept is None else self.swept.method
@@ -238,6 +243,14 @@ def parse_line(text: str, option: str = "--set", example: str = "training.rounds
     return found
 
 
+def parse_numbers(text: str, option: str, example: str) -> list[float]:
+    """Numbers with commas between them that an option was given; RequestError for anything else."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"{option} needs numbers such as {example}, got {text!r}.") from None
+
+
 def override(table: Table, overrides: Sequence[str]) -> Table:
     """`table` with overrides, each one line of TOML such as 'training.rounds = 50'."""
     for text in overrides:
@@ -278,16 +291,9 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     parts: Table = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
     entries = coerce(Table, table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
-    name = _check_name(coerce(str, table.get("name", default_name), "name"))
+    name = coerce(str, table.get("name", default_name), "name")
+    _check_name(name)
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
-
-
-def _check_name(name: str) -> str:
-    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
-        raise RequestError(
-            f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
-        )
-    return name
 
 
 def _renewed(entry: Any) -> Any:
@@ -296,6 +302,13 @@ def _renewed(entry: Any) -> Any:
         return entry
     others = {key: value for key, value in entry.items() if key != "step_size"}
     return others | {"tuned": {"step_size": entry["step_size"]}}
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
+        raise RequestError(
+            f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
+        )
 
 
 def check_seeds(seeds: Sequence[int], name: str = "seeds") -> tuple[int, ...]:
@@ -342,7 +355,8 @@ def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpe
     objective = coerce(str | None, settings.pop("objective", None), f"{where}.objective")
     sweep = settings.pop("swept", None)
     known = setting_names(algorithm, objective)
-    if settings.get("step_size") == "theory" and "step_size" not in known and _asks_theory(algorithm):
+    asks_theory = any(field.metadata.get("theory") for field in dataclasses.fields(find(algorithm).algorithm))
+    if settings.get("step_size") == "theory" and "step_size" not in known and asks_theory:
         del settings["step_size"]  # it says: leave all to theory, which is what leaving all out means
     refuse_unknown(settings, known, f"[{where}] {algorithm}")
     swept = None
@@ -354,11 +368,11 @@ def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpe
     return MethodSpec(label, algorithm, objective, common | settings, swept)
 
 
-def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) -> None:
+def _check_defaults(defaults: Table, methods: Sequence[MethodSpec]) -> None:
     """A default may miss some methods of the spec, but a name that no algorithm or objective has is a slip."""
-    named = {method.algorithm for method in methods}
-    of_algorithms = {name for one in {*ALGORITHMS, *named} for name in setting_names(one)}
-    refuse_unknown(defaults, of_algorithms.union(*map(own_settings, OBJECTIVES.values())), "[defaults]")
+    named = {*ALGORITHMS, *(method.algorithm for method in methods)}
+    known = [*map(setting_names, named), *map(own_settings, OBJECTIVES.values())]
+    refuse_unknown(defaults, set[str]().union(*known), "[defaults]")
 
 
 def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
@@ -376,10 +390,6 @@ def common_names(algorithm: str, objective: str | None = None) -> list[str]:
     method = find(algorithm)
     another = set(getattr(method.algorithm, "makes_another", ())) - set(method.preset)
     return [name for name in setting_names(algorithm, objective) if name not in another]
-
-
-def _asks_theory(algorithm: str) -> bool:
-    return any(field.metadata.get("theory") for field in dataclasses.fields(find(algorithm).algorithm))
 
 
 def own_settings(cls: type) -> list[str]:

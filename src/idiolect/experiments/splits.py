@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.experiments.execute import Executed, Say, execute
-from idiolect.experiments.run_folder import REQUEST, RunFolder, machine_facts
+from idiolect.experiments.run_folder import REQUEST, RunFolder
 from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
 from idiolect.experiments.work import Overall, Progress
@@ -45,16 +45,6 @@ def asked_splits(path: Path) -> int | None:
     """The number of splits that a folder was started with; None for any other folder."""
     request = RunFolder(path).read_request()
     return None if request is None else request.get("splits")
-
-
-def refuse_splits(path: Path) -> None:
-    """RequestError where the folder holds repeated splits, and one run is about to use it."""
-    number = asked_splits(path)
-    if number is not None and not RunFolder(path).done:
-        raise RequestError(
-            f"The folder {path} was started with --splits {number}; go on with `idiolect run {path} --resume`, or "
-            "choose another --out."
-        )
 
 
 def check_splits(spec: Spec, splits: int) -> None:
@@ -105,62 +95,25 @@ def run_splits(
     tell = say or (lambda text: None)
     made = not path.exists()
     seeds = [spec.data.seed + place for place in range(splits)]
+    folders = [split_folder(path, place) for place in range(splits)]
     try:
         with folder.open(resume, {"splits": splits}), _undone(folder):
             folder.write_spec(spec)
-            tell(
-                f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: "
-                f"{split_folder(path, 0)} ..."
-            )
+            tell(f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: {folders[0]} ...")
             run = functools.partial(execute, progress=progress, overall=overall, rows=rows, theory=False)
-            _train(spec, path, seeds, run, tell, started)
-            return _summarise(spec, folder, seeds)
+            _train(spec, folders, seeds, run, tell, started)
+            for one in folders:
+                check_report_files(one)
+            read = read_splits(folders, seeds)
+            summary, judged = summarise_splits(spec.name, read)
+            folder.write_table("splits.parquet", [vars(row) for row in client_rows(read, judged)])
+            folder.complete("splits.json", summary, time_model=spec.evaluation.time_model)
+            return summary
     except RequestError:
         if made:
             with contextlib.suppress(OSError):  # there is something in it
                 path.rmdir()
         raise
-
-
-def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> SplitsSummary:
-    """What all splits say together, written; the folder is finished."""
-    folders = [split_folder(folder.path, place) for place in range(len(seeds))]
-    for one in folders:
-        check_report_files(one)
-    read = read_splits(folders, seeds)
-    summary, judged = summarise_splits(spec.name, read)
-    folder.write_table("splits.parquet", [vars(row) for row in client_rows(read, judged)])
-    folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
-    folder.write_json("splits.json", summary)
-    folder.finish()
-    return summary
-
-
-def _train(
-    spec: Spec,
-    path: Path,
-    seeds: Sequence[int],
-    run: Callable[..., Executed],
-    tell: Say,
-    started: Started | None,
-) -> None:
-    """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
-    folders = [RunFolder(split_folder(path, place)) for place in range(len(seeds))]
-    waiting = [place for place, folder in enumerate(folders) if not folder.done]
-    for folder in folders:
-        if folder.done:
-            folder.tidy()
-    said: set[str] = set()
-    for number, place in enumerate(waiting):
-        begun = time.monotonic()
-        if started is not None:
-            started(place + 1, len(seeds))
-        own = _spec_of(spec, path, place, seeds[place], len(seeds))
-        _run_one(own, folders[place], run, _without_repeats(tell, said, first=number == 0))
-        left = (len(waiting) - number - 1) * (time.monotonic() - begun)
-        announced = read_summary(folders[place].path).announced
-        who = f"{announced.method} was announced" if announced else "no method was announced"
-        tell(f"Split {place + 1} of {len(seeds)} is finished: {who}{_time_left(left)}.")
 
 
 @contextlib.contextmanager
@@ -169,10 +122,53 @@ def _undone(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except RequestError:
-        if not any(folder.path.glob("split-*")):
-            for name in ("spec.toml", REQUEST):
-                (folder.path / name).unlink(missing_ok=True)
+        for name in () if any(folder.path.glob("split-*")) else ("spec.toml", REQUEST):
+            (folder.path / name).unlink(missing_ok=True)
         raise
+
+
+def _train(
+    spec: Spec,
+    folders: Sequence[Path],
+    seeds: Sequence[int],
+    run: Callable[..., Executed],
+    tell: Say,
+    started: Started | None,
+) -> None:
+    """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
+    every = [RunFolder(folder) for folder in folders]
+    waiting = [place for place, folder in enumerate(every) if not folder.done]
+    for folder in every:
+        if folder.done:
+            folder.tidy()
+    said: set[str] = set()
+    for number, place in enumerate(waiting):
+        begun, folder = time.monotonic(), every[place]
+        if started is not None:
+            started(place + 1, len(folders))
+
+        def say(text: str, first: bool = number == 0) -> None:
+            # all that the first split says; of the others only warnings that none has given before
+            if first or (text.startswith("Warning: ") and text not in said):
+                tell(text)
+            said.add(text)
+
+        try:
+            run(_spec_of(spec, folders, place, seeds[place]), folder.path, resume=folder.begun, say=say)
+        except DivergedError as error:
+            raise DivergedError(f"{folder.path.name}: {error}") from None
+        gc.collect()  # a split's models and rows are on disk; the next one needs their memory
+        left = _time_left((len(waiting) - number - 1) * (time.monotonic() - begun))
+        announced = read_summary(folder.path).announced
+        who = f"{announced.method} was announced" if announced else "no method was announced"
+        tell(f"Split {place + 1} of {len(folders)} is finished: {who}{left}.")
+
+
+def _time_left(seconds: float) -> str:
+    """For the splits to come, if each takes as long as the last one."""
+    if seconds >= 90:
+        return f"; about {seconds / 60:.0f} min left"
+    return f"; about {seconds:.0f} s left" if seconds > 0 else ""
 
 
 def _resumed(folder: RunFolder, spec: Spec, splits: int) -> Spec:
@@ -186,47 +182,16 @@ def _resumed(folder: RunFolder, spec: Spec, splits: int) -> Spec:
     return resumed(folder.read_spec(), spec, folder.path)
 
 
-def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec:
+def _spec_of(spec: Spec, folders: Sequence[Path], place: int, seed: int) -> Spec:
     """The spec of one split: its seed, its part of the minutes, and the first split's scores.
 
     Scores that are chosen by the balance of classes could differ from split to split, and have no mean then.
     """
     evaluation, tuning = spec.evaluation, spec.tuning
     if place > 0 and not evaluation.scores:
-        chosen = read_summary(split_folder(path, 0)).scores
+        chosen = read_summary(folders[0]).scores
         evaluation = dataclasses.replace(evaluation, scores=list(chosen))
     if tuning.minutes is not None:
-        tuning = dataclasses.replace(tuning, minutes=tuning.minutes / splits)
-    return dataclasses.replace(
-        spec,
-        name=f"{spec.name}-{split_folder(path, place).name}",
-        data=dataclasses.replace(spec.data, seed=seed),
-        evaluation=evaluation,
-        tuning=tuning,
-    )
-
-
-def _run_one(spec: Spec, folder: RunFolder, run: Callable[..., Executed], say: Say) -> None:
-    try:
-        run(spec, folder.path, resume=folder.begun, say=say)
-    except DivergedError as error:
-        raise DivergedError(f"{folder.path.name}: {error}") from None
-    gc.collect()  # a split's models and rows are on disk; the next one needs their memory
-
-
-def _without_repeats(tell: Say, said: set[str], first: bool) -> Say:
-    """All that the first split says; of the others only warnings that none has given before."""
-
-    def say(text: str) -> None:
-        if first or (text.startswith("Warning: ") and text not in said):
-            tell(text)
-        said.add(text)
-
-    return say
-
-
-def _time_left(seconds: float) -> str:
-    """For the splits to come, if each takes as long as the last one."""
-    if seconds >= 90:
-        return f"; about {seconds / 60:.0f} min left"
-    return f"; about {seconds:.0f} s left" if seconds > 0 else ""
+        tuning = dataclasses.replace(tuning, minutes=tuning.minutes / len(folders))
+    data, name = dataclasses.replace(spec.data, seed=seed), f"{spec.name}-{folders[place].name}"
+    return dataclasses.replace(spec, name=name, data=data, evaluation=evaluation, tuning=tuning)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ import pyarrow.parquet as pq
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
 from idiolect.experiments.candidates import LOCAL
-from idiolect.metrics.intervals import within
-from idiolect.metrics.paired import Estimates, Intervals, student_intervals
+from idiolect.experiments.trained import over_clients
+from idiolect.metrics.paired import Estimates, Intervals, student_intervals, within
 from idiolect.metrics.resampled import gain_estimates, score_estimates
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
@@ -194,10 +195,8 @@ def _plain(found: Intervals, values: np.ndarray) -> SplitsMean | None:
 
 
 def _over_clients(values: np.ndarray) -> np.ndarray:
-    """(..., clients) -> the mean over clients that have the number; not-a-number where none has."""
-    known = np.isfinite(values)
-    count = known.sum(axis=-1)
-    return np.where(known, values, 0.0).sum(axis=-1) / np.where(count > 0, count, np.nan)
+    """An infinite loss is none: the mean over splits is of the others."""
+    return over_clients(values, np.isfinite(values))
 
 
 def _method_line(
@@ -295,11 +294,8 @@ def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
 
 def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
     """splits.parquet: one row per method and client."""
-    return [
-        _client_row(read, method, place, judged[method])
-        for method in range(len(read.labels))
-        for place in range(len(read.clients))
-    ]
+    pairs = itertools.product(range(len(read.labels)), range(len(read.clients)))
+    return [_client_row(read, method, place, judged[method]) for method, place in pairs]
 
 
 def _client_row(read: Splits, method: int, place: int, found: JudgedOverSplits) -> SplitsRow:

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from idiolect.engines.simulate import Run
-from idiolect.experiments.spec import MethodSpec
-from idiolect.experiments.tuning import Tuned
-from idiolect.record.divergence import Divergence
+if TYPE_CHECKING:
+    from idiolect.engines.simulate import Run
+    from idiolect.experiments.protection import Spending
+    from idiolect.experiments.row_protection import RowSpending
+    from idiolect.experiments.spec import MethodSpec
+    from idiolect.experiments.tuning import Tuned
+    from idiolect.record.divergence import Divergence
 
 
 @dataclasses.dataclass
@@ -23,6 +27,7 @@ class Trained:
     notes: list[str]
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
     protected: tuple[str, ...] = ()  # what protections were around it, in words
+    spending: Spending | RowSpending | None = None  # what its rounds spent of a privacy budget
 
     @property
     def diverged(self) -> Divergence | None:
@@ -40,14 +45,14 @@ def recorded(runs: Sequence[Run], score: str, split: str, model: str, when: str)
     return np.asarray(found, np.float64)
 
 
-def mean_answer(entry: Trained, score: str) -> np.ndarray:
-    """What a method gives each client on test rows: its mean over seeds, which are not independent witnesses."""
-    return np.asarray(entry.scores(score).mean(axis=0))
+def over_clients(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+    """(..., clients) -> the mean over clients that have the number (default: it is one); not-a-number for none."""
+    known = ~np.isnan(values) if known is None else known
+    count = known.sum(axis=-1)
+    return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / np.where(count > 0, count, np.nan))
 
 
-def over_clients(scores: np.ndarray) -> float | None:
-    """Of (seeds, clients): the mean over the clients that have a score, then over seeds; None where a seed has none."""
-    known = ~np.isnan(scores)
-    if not known.any(axis=-1).all():
-        return None
-    return float((np.where(known, scores, 0.0).sum(axis=-1) / known.sum(axis=-1)).mean())
+def overall_mean(scores: np.ndarray) -> float | None:
+    """Of (seeds, clients): the mean over clients that have a score, then over seeds; None where a seed has none."""
+    mean = float(over_clients(scores).mean())
+    return None if np.isnan(mean) else mean

@@ -20,10 +20,11 @@ from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import RequestError
 from idiolect.core.objective import Prepares
+from idiolect.engines.recording import to_lists
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.folds import fold_count
-from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes, validation_of
+from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes
 from idiolect.experiments.own_rounds import FACTORS, ROUNDS, choose_own_training, own_steps
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.prepare import Prepared
@@ -161,9 +162,7 @@ def tune(
     in_rows = [axis.name for axis in axes if axis.in_rows]
     folds = fold_count(prepared.federation)
     request = Request(prepared, method, in_rows, folds, report, time.monotonic() + seconds)
-    # training alone: each client chooses for itself, but where new clients, which cannot choose, are to be judged
-    by_client = method.algorithm == LOCAL and prepared.federation.held_out is None
-    if by_client and prepared.constants is not None and is_tuned(prepared.spec, method):
+    if _chooses_alone(prepared, method):
         lanes = _train_alone(request)
         request = request._replace(own_units=_own_units)
         chosen = max(lanes, key=lambda lane: lane.best[0])
@@ -180,11 +179,17 @@ def tune(
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(request, lanes)
     found = _tuned(request, lanes, chosen, axes)
-    if by_client:
+    if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
         found = _choose_by_client(request, lanes, chosen, found)
     spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
-    sentence, settings = found.sentence + _unfinished(request, found), prepares | found.settings
+    settings, sentence = prepares | found.settings, found.sentence + _unfinished(request, found)
     return dataclasses.replace(found, settings=settings, in_rows=in_rows, spent=spent, sentence=sentence)
+
+
+def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
+    """Whether every client can train alone by steps of its own: known curvature, and no new client to give one to."""
+    known, new = prepared.constants is not None, prepared.federation.held_out is not None
+    return method.algorithm == LOCAL and known and not new and is_tuned(prepared.spec, method)
 
 
 def _train_alone(request: Request) -> list[Lane]:
@@ -294,19 +299,24 @@ def _nothing_found(request: Request, lanes: list[Lane]) -> Tuned:
     return Tuned({}, [], 0, False, 0, trials, {}, [], [], f"diverged: {reason}", reason)
 
 
-def _own_strengths(
-    request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
-) -> tuple[str, list[float], np.ndarray] | None:
-    """(setting, one value per client, losses) where the setting takes one per client and that pays."""
+def _own_setting(request: Request, axes: Sequence[Axis]) -> str | None:
+    """The setting of which each client may choose its own value."""
     prepared, method = request.prepared, request.method
     # new clients could not be given a value, and one fold cannot judge what it chose
     able = prepared.federation.held_out is None and request.folds > 1
     if not able or SCORES[prepared.choose_by].higher_is_better:
         return None
-    owners = [find(method.algorithm).algorithm, *([method.minimised] if method.minimised else [])]
-    hints: dict[str, Any] = {name: hint for owner in owners for name, hint in typing.get_type_hints(owner).items()}
-    takes = [axis for axis in axes if not axis.in_rows and PerClient in typing.get_args(hints.get(axis.name))]
-    name = next((axis.name for axis in takes if axis.name != "step_size"), None)
+    hints: dict[str, Any] = typing.get_type_hints(find(method.algorithm).algorithm)
+    hints |= typing.get_type_hints(method.minimised) if method.minimised else {}
+    takes = [axis.name for axis in axes if not axis.in_rows and PerClient in typing.get_args(hints.get(axis.name))]
+    return next((name for name in takes if name != "step_size"), None)
+
+
+def _own_strengths(
+    request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
+) -> tuple[str, list[float], np.ndarray] | None:
+    """(setting, one value per client, losses) where the setting takes one per client and that pays."""
+    name = _own_setting(request, axes)
     if name is None:
         return None
     others = {key: value for key, value in chosen.point.items() if key != name}
@@ -317,7 +327,7 @@ def _own_strengths(
 
     without = [scores([lane.best_without(fold) for lane in beside]) for fold in range(request.folds)]
     best = scores([lane.best[1] for lane in beside])
-    own = choose_own(best, without, prepared.federation.validation.counts, cross_fit(lanes))
+    own = choose_own(best, without, request.prepared.federation.validation.counts, cross_fit(lanes))
     return own and (name, [beside[place].point[name] for place in own.places], own.losses)
 
 
@@ -327,7 +337,10 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, axes: Sequence[Axi
     if request.own_units is not None:
         units = request.own_units(request.prepared, request.method)
         settings["step_size"] = (chosen.point["step_size"] * units).tolist()
-    validation = validation_of(chosen, rounds)
+    # the first fold's scores, those of personal models a mean over folds
+    validation = to_lists(chosen.scores[rounds])
+    for name in validation["personal"]:
+        validation["personal"][name] = chosen.clients(rounds, name).mean(axis=0).tolist()
     # what the folds say of the chosen candidate flatters it; methods are compared by what other folds would have chosen
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
     own = _own_strengths(request, axes, lanes, chosen)

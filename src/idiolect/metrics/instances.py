@@ -29,10 +29,6 @@ class Breakdown(NamedTuple):
         safe = np.where(rows > 0, rows, np.nan)
         return {name: np.asarray(count) / safe for name, count in self._asdict().items()}
 
-    def over_clients(self) -> Breakdown:
-        """All clients' rows together."""
-        return Breakdown(*(np.sum(np.asarray(count, np.int64)) for count in self))
-
 
 def breakdown(shared_correct: Array, personal_correct: Array, mask: Array) -> Breakdown:
     """Count rows over the last axis: both right, shared only, personal only, neither; padding is in none."""

@@ -10,8 +10,11 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from idiolect.core.checks import RequestError
+from idiolect.metrics.summary import LEVEL
 from idiolect.metrics.variances import moderate
 
+# n rows that all agree are a sign test with p = 2 / 2^n, above 5 % below 6: fewer rows prove nothing by themselves.
+MINIMUM_ROWS = 6
 _ROUNDING = 1e-5  # of float32 scores and of pseudo-values made from them
 _MOST_SKEW = 3.0  # no correction beyond this: there an average of few rows tells nothing
 
@@ -135,20 +138,23 @@ def _summed(residual: np.ndarray, real: np.ndarray, groups: np.ndarray) -> tuple
     return padded, number
 
 
-def student_intervals(found: Estimates, level: float = 0.95) -> Intervals:
-    """Student's t, corrected for skewness by Hall's (1992) cubic: value - error g^-1(+-t) for each client.
+def student_intervals(found: Estimates) -> Intervals:
+    """95 % by Student's t, corrected for skewness by Hall's (1992) cubic: value - error g^-1(+-t) for each client.
 
     With a = skew / sqrt(n): g(x) = x + a (x^2/3 + 1/6) + a^2 x^3 / 27, g^-1(y) = 3 ((1 + a (y - a/6))^(1/3) - 1) / a.
     Without skewness this is value +- t error.
     """
-    if not 0 < level < 1:
-        raise RequestError(f"level must be above 0 and below 1, got {level:g}. The usual level is 0.95.")
     with np.errstate(invalid="ignore", divide="ignore"):
-        quantile = stats.t.ppf(0.5 + level / 2, np.where(found.freedom > 0, found.freedom, np.nan))
+        quantile = stats.t.ppf(0.5 + LEVEL / 2, np.where(found.freedom > 0, found.freedom, np.nan))
         bend = found.skew / np.sqrt(found.observations)
         low, high = (found.value - found.error * _unbent(sign * quantile, bend) for sign in (1, -1))
     exact = found.error == 0  # the same answers to every row: no gain, without a doubt
     return Intervals(found.value, np.where(exact, found.value, low), np.where(exact, found.value, high))
+
+
+def within(found: Intervals, bound: float) -> Intervals:
+    """The intervals cut to -bound .. bound, beyond which no gain can be."""
+    return found._replace(low=np.clip(found.low, -bound, bound), high=np.clip(found.high, -bound, bound))
 
 
 def _unbent(values: np.ndarray, bend: np.ndarray) -> np.ndarray:

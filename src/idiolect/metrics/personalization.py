@@ -9,7 +9,7 @@ rows by who is right: Acc_g = mean_m (both + shared only), Acc_p = mean_m (both 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,33 +18,13 @@ from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Array
-from idiolect.metrics.instances import Breakdown
 from idiolect.metrics.scores import correct_positions, mean_of_rows
 from idiolect.metrics.summary import summarise
+from idiolect.record.schema import Breakdown, Personalization
 
+KINDS = ("both", "shared_only", "personal_only", "neither")  # of rows, by which of the two models is right
 _NAN = float("nan")
 _TIE = 1e-6  # float32 shares of sequences: the same number of positions right in other rows is a tie
-
-
-class Personalization(NamedTuple):
-    """One method's clients; what compares with a received model is not-a-number where none is received."""
-
-    acc_g: float  # mean over clients of the received model's accuracy
-    acc_p: float  # mean over clients of the personal model's accuracy
-    helped: float  # percent of clients whose personal model is strictly better than the received one
-    hurt: float  # percent: strictly worse
-    same: float
-    breakdown: Breakdown  # mean over clients of their fractions of rows; sums to 1
-    deciles_g: tuple[float, ...]  # p10, p20, .. p90 over clients
-    deciles_p: tuple[float, ...]
-    worst_tenth_g: float  # mean over the worst tenth of clients, at least one of them
-    worst_tenth_p: float
-    clients: int  # clients that have a row
-    missing: int  # clients that have none
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, None for what there is not."""
-        return {name: _plain(value) for name, value in self._asdict().items()}
 
 
 def personalization_metrics(
@@ -65,33 +45,36 @@ def personalization_metrics(
 
 
 def personalization_of(instances: Mapping[str, Any]) -> Personalization:
-    """From `instance_shares` of every client: one entry per client and name."""
+    """From `instance_shares` of every client: one entry per client and name.
+
+    What compares with a received model is not-a-number where none is received.
+    """
     # float32 shares have seven digits; their sums must not have more, or pass 1
     shares = {name: np.round(np.asarray(values, float), 7) for name, values in instances.items()}
     own = shares["personal_only"] + shares.get("both", 0.0)
     acc_p = summarise(own, higher_is_better=True)
     received = "both" in shares and acc_p.clients > 0
     acc_g = summarise(shares["both"] + shares["shared_only"] if received else own + _NAN, higher_is_better=True)
-    helped, hurt, same, means = _NAN, _NAN, _NAN, [_NAN] * len(Breakdown._fields)
+    helped, hurt, same, means = _NAN, _NAN, _NAN, [_NAN] * len(KINDS)
     if received:
         known = ~np.isnan(own)
         gain = (shares["personal_only"] - shares["shared_only"])[known]
         verdicts = (gain > _TIE, gain < -_TIE, np.abs(gain) <= _TIE)
         helped, hurt, same = (100.0 * float(np.mean(verdict)) for verdict in verdicts)
-        means = [float(shares[name][known].mean()) for name in Breakdown._fields]
+        means = [float(shares[name][known].mean()) for name in KINDS]
     return Personalization(
-        acc_g.mean,
-        acc_p.mean,
-        helped,
-        hurt,
-        same,
-        Breakdown(*means),
-        acc_g.deciles,
-        acc_p.deciles,
-        acc_g.worst_decile,
-        acc_p.worst_decile,
-        acc_p.clients,
-        acc_p.missing,
+        acc_g=acc_g.mean,
+        acc_p=acc_p.mean,
+        helped=helped,
+        hurt=hurt,
+        same=same,
+        breakdown=Breakdown(*means),
+        deciles_g=acc_g.deciles,
+        deciles_p=acc_p.deciles,
+        worst_tenth_g=acc_g.worst_decile,
+        worst_tenth_p=acc_p.worst_decile,
+        clients=acc_p.clients,
+        missing=acc_p.missing,
     )
 
 
@@ -116,11 +99,3 @@ def instance_shares(
 
 
 _SHARES = jax.jit(jax.vmap(instance_shares))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Breakdown):
-        return {name: _plain(part) for name, part in value._asdict().items()}
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return None if np.isnan(value) else value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where inputs are routed: how often each layer's shared version is taken, and by which inputs.
 
-Inputs are told apart as in `instances`: right with both models, the shared one only, the personal one only, neither.
+Inputs are told apart as in `personalization`: right with both models, the shared one, the personal one, neither.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
-from idiolect.metrics.instances import Breakdown
-
-CATEGORIES = Breakdown._fields
+from idiolect.metrics.personalization import KINDS
 
 
 class Routing(NamedTuple):
@@ -44,7 +42,7 @@ def routing_report(
     shares, real = shares.reshape(len(shares), -1, len(names)), real.reshape(len(real), -1)
     shared, personal = (np.asarray(flags, bool).reshape(real.shape) for flags in (shared_correct, personal_correct))
     kinds = (shared & personal, shared & ~personal, ~shared & personal, ~shared & ~personal)
-    rows = {name: real & kind for name, kind in zip(CATEGORIES, kinds)}
+    rows = {name: real & kind for name, kind in zip(KINDS, kinds)}
     taken = shares >= 0.5
     # a client without rows computes nothing; padding takes no way
     ways = [np.all((taken == way) | ~real[:, :, None], axis=1) for way in (True, False)]

@@ -15,6 +15,7 @@ from scipy import stats
 from idiolect.core.checks import RequestError
 
 ROUNDING = 1e-6  # of a score, relative: eight units in the last place of float32
+LEVEL = 0.95  # of every interval
 _NAN = float("nan")
 _DRAWS_AT_ONCE = 4_000_000  # bounds the memory of a bootstrap: 32 MB of row numbers
 
@@ -77,20 +78,15 @@ def summarise(values: ArrayLike, higher_is_better: bool) -> Summary:
     return Summary._make((mean, spread, worst_decile, *shown, present.size, missing))
 
 
-def paired_gain(candidate: ArrayLike, reference: ArrayLike, higher_is_better: bool, tolerance: float = 0.0) -> Gain:
-    """Gain of the candidate over the reference, client by client, with an interval of its mean over clients.
-
-    A client is better off when its gain exceeds `tolerance`, worse off when it is below `-tolerance`, else equal.
-    """
-    if not tolerance >= 0:
-        raise RequestError(f"tolerance must be at least 0, got {tolerance:g}. Use 0 to count exact ties as equal.")
+def paired_gain(candidate: ArrayLike, reference: ArrayLike, higher_is_better: bool) -> Gain:
+    """Gain of the candidate over the reference, client by client, with an interval of its mean over clients."""
     every = gains(candidate, reference, higher_is_better)
     present = every[~np.isnan(every)]
     missing = every.size - present.size
     if present.size == 0:
         return Gain(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
     low, high = student_interval(present)
-    better, worse = int((present > tolerance).sum()), int((present < -tolerance).sum())
+    better, worse = int((present > 0).sum()), int((present < 0).sum())
     counts = (better, worse, present.size - better - worse)
     better_percent, worse_percent, equal_percent = (100.0 * count / present.size for count in counts)
     with np.errstate(invalid="ignore"):
@@ -118,14 +114,14 @@ def paired_difference(
     return mean, float(np.sqrt(number / (number - 1) * (weight**2) @ (present - mean) ** 2)), number
 
 
-def student_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean of one value per client by Student's t; not-a-number for fewer than two, or infinite ones.
+def student_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean over clients by Student's t; not-a-number for fewer than two values, or infinite ones.
 
     A bootstrap over few clients is too narrow: of 4 clients its 95 % interval holds the mean in 80 % of cases.
     """
     if values.size < 2 or not np.isfinite(values).all():
         return _NAN, _NAN
-    half = float(stats.t.ppf(0.5 + level / 2, values.size - 1)) * float(np.std(values, ddof=1)) / values.size**0.5
+    half = float(stats.t.ppf(0.5 + LEVEL / 2, values.size - 1)) * float(np.std(values, ddof=1)) / values.size**0.5
     return float(values.mean()) - half, float(values.mean()) + half
 
 
@@ -147,9 +143,9 @@ def gains(candidate: ArrayLike, reference: ArrayLike, higher_is_better: bool) ->
 
 
 def bootstrap_interval(
-    values: np.ndarray, generator: np.random.Generator, resamples: int = 2000, level: float = 0.95
+    values: np.ndarray, generator: np.random.Generator, resamples: int = 2000
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of `values`; not-a-number for fewer than two values."""
+    """95 % percentile bootstrap interval of the mean of `values`; not-a-number for fewer than two values."""
     if resamples < 1:
         raise RequestError(f"resamples must be at least 1, got {resamples}. The usual number is 2000.")
     if values.size < 2:
@@ -166,7 +162,7 @@ def bootstrap_interval(
     means = np.sort(found.bootstrap_distribution)  # not scipy's own interval: gains may be infinite
     if np.isnan(means[-1]):  # infinite gains of both signs: the mean has no interval
         return _NAN, _NAN
-    low, high = percentiles(means, (50 * (1 - level), 50 * (1 + level)))
+    low, high = percentiles(means, (50 * (1 - LEVEL), 50 * (1 + LEVEL)))
     return float(low), float(high)
 
 

@@ -12,14 +12,14 @@ VERDICTS = ("helped", "hurt", "unclear", "same")
 FALSE_CALLS = 0.05  # of the clients that are called, at most this fraction wrongly
 
 
-def false_discovery(p_values: np.ndarray, level: float = FALSE_CALLS) -> np.ndarray:
-    """Benjamini and Hochberg (1995): which p-values are significant, at most `level` of them falsely on average.
+def false_discovery(p_values: np.ndarray) -> np.ndarray:
+    """Benjamini and Hochberg (1995): which p-values are significant, at most FALSE_CALLS of them falsely on average.
 
     Not-a-number is no test and never significant.
     """
     known = ~np.isnan(p_values)
     ordered = np.sort(p_values[known])
-    below = np.flatnonzero(ordered <= level * np.arange(1, ordered.size + 1) / max(ordered.size, 1))
+    below = np.flatnonzero(ordered <= FALSE_CALLS * np.arange(1, ordered.size + 1) / max(ordered.size, 1))
     limit = ordered[below[-1]] if below.size else -1.0
     return known & (np.where(known, p_values, np.inf) <= limit)
 

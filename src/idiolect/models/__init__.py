@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as init/apply pairs; one line each."""
 
-from idiolect.models.adapters import from_equinox, from_flax
-from idiolect.models.cnn import CNN
-from idiolect.models.linear import Linear
-from idiolect.models.location import Location
-from idiolect.models.mlp import MLP
-from idiolect.models.model import Model
-from idiolect.models.recurrent import CharacterLSTM, WordLSTM
-from idiolect.models.resnet import ResNet18
+from idiolect.models.adapters import from_equinox as from_equinox
+from idiolect.models.adapters import from_flax as from_flax
+from idiolect.models.cnn import CNN as CNN
+from idiolect.models.linear import Linear as Linear
+from idiolect.models.location import Location as Location
+from idiolect.models.mlp import MLP as MLP
+from idiolect.models.model import Model as Model
+from idiolect.models.recurrent import CharacterLSTM as CharacterLSTM
+from idiolect.models.recurrent import WordLSTM as WordLSTM
+from idiolect.models.resnet import ResNet18 as ResNet18
 
 MODELS: dict[str, type[Model]] = {
     "linear": Linear,  # also softmax regression
@@ -19,17 +21,3 @@ MODELS: dict[str, type[Model]] = {
     "word_lstm": WordLSTM,
     "location": Location,
 }
-
-__all__ = [
-    "CNN",
-    "MLP",
-    "MODELS",
-    "CharacterLSTM",
-    "Linear",
-    "Location",
-    "Model",
-    "ResNet18",
-    "WordLSTM",
-    "from_equinox",
-    "from_flax",
-]

@@ -9,13 +9,12 @@ import jax
 from jax import Array
 
 from idiolect.core.checks import setting
-from idiolect.models.layered import Call, Layer, Layered
+from idiolect.models.layered import Call, Layer, OfImages
 from idiolect.models.layers import COMPUTE, Convolution, Dense, dropout, max_pool, normalization
-from idiolect.models.model import as_images
 
 
 @dataclasses.dataclass(frozen=True)
-class CNN(Layered):
+class CNN(OfImages):
     """Two 3 x 3 convolutions, the larger half of 2 x 2 windows, two dense layers; rectifiers between them.
 
     Layers `conv_0`, `conv_1`, `dense_0`, `dense_1`. 28 x 28 x 1 and 62 classes: 1,206,590 parameters. `dropout` is the
@@ -23,10 +22,6 @@ class CNN(Layered):
     normalisation follows each convolution: `norm_0`, `norm_1`.
     """
 
-    height: int
-    width: int
-    channels: int
-    outputs: int
     filters: tuple[int, int] = setting(default=(32, 64), at_least=1, doc="channels of the two convolutions")
     hidden: int = setting(default=128, at_least=1, doc="width of the dense layer")
     dropout: tuple[float, float] = setting(
@@ -38,14 +33,10 @@ class CNN(Layered):
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
     @property
-    def input_width(self) -> int:
-        """Pixels times channels."""
-        return self.height * self.width * self.channels
-
-    @property
     def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         first, second = self.filters
+        # two 3 x 3 convolutions without padding take 4 off each side's length, the pooling halves what is left
         flat = ((self.height - 4) // 2) * ((self.width - 4) // 2) * second
         named: dict[str, Layer] = {
             "conv_0": Convolution(self.channels, first, compute=self.compute),
@@ -61,7 +52,7 @@ class CNN(Layered):
     def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows, outputs), or (rows,) where `outputs` is 0; dropout where there is a key."""
         keys = (None, None) if key is None else tuple(jax.random.fold_in(key, place) for place in range(2))
-        flow = as_images(inputs, self.height, self.width, self.channels)
+        flow = self.images(inputs)
         flow = jax.nn.relu(self._normal(call, 0, call("conv_0", flow)))
         # the rectifier commutes with the maximum, and after it has a quarter of the work
         flow = jax.nn.relu(max_pool(self._normal(call, 1, call("conv_1", flow)), 2))

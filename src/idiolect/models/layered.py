@@ -8,12 +8,15 @@ a layer is: its own parameters (`apply`), a mixture of two versions (a route), o
 from __future__ import annotations
 
 import abc
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import jax
 from jax import Array
 
+from idiolect.core.checks import RequestError
 from idiolect.models.model import Model, Params
 
 Call = Callable[[str, Any], Any]
@@ -50,6 +53,7 @@ class Layered(Model):
     def init(self, key: Array) -> Params:
         """Start parameters of every layer."""
         named = enumerate(self.named_layers.items())
+        # keys by place, not split: a layer that is added at the end changes the start of no other
         return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
 
     def apply(self, params: Params, inputs: Array) -> Array:
@@ -68,6 +72,7 @@ class Layered(Model):
 
         def call(name: str, flow: Array) -> Array:
             layer: Any = layers[name]
+            # only layers with running moments see a batch otherwise than in prediction
             if not hasattr(layer, "observe"):
                 return layer.apply(params[name], flow)
             outputs, moved = layer.observe(params[name], flow, mask)
@@ -91,3 +96,27 @@ class Layered(Model):
     def _with(self, params: Params) -> Call:
         layers = self.named_layers
         return lambda name, flow: layers[name].apply(params[name], flow)
+
+
+@dataclasses.dataclass(frozen=True)
+class OfImages(Layered):
+    """A network for images of one size; still abstract."""
+
+    height: int
+    width: int
+    channels: int
+    outputs: int
+
+    @property
+    def input_width(self) -> int:
+        """Pixels times channels."""
+        return self.height * self.width * self.channels
+
+    def images(self, inputs: Array) -> Array:
+        """(rows, height, width, channels), from the same or from flat rows."""
+        if math.prod(inputs.shape[1:]) != self.input_width:
+            raise RequestError(
+                f"The model was made for images of {self.height} x {self.width} x {self.channels}, got inputs of shape "
+                f"{inputs.shape[1:]}; make it for these, or bring all images to one size."
+            )
+        return inputs.reshape(inputs.shape[0], self.height, self.width, self.channels)

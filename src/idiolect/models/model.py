@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,14 +78,5 @@ class Model(abc.ABC):
 
 @functools.lru_cache(maxsize=256)
 def _keeps_statistics(model: Model) -> bool:
-    return has_running(jax.eval_shape(model.init, jax.random.key(0)))
-
-
-def as_images(inputs: Array, height: int, width: int, channels: int) -> Array:
-    """(rows, height, width, channels), from the same or from flat rows."""
-    if math.prod(inputs.shape[1:]) != height * width * channels:
-        raise RequestError(
-            f"The model was made for images of {height} x {width} x {channels}, got inputs of shape "
-            f"{inputs.shape[1:]}; make it for these, or bring all images to one size."
-        )
-    return inputs.reshape(inputs.shape[0], height, width, channels)
+    # the names of the parameters say it, for which no parameter need be made
+    return has_running(jax.eval_shape(lambda: model.init(jax.random.key(0))))

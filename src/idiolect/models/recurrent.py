@@ -49,6 +49,7 @@ class CharacterLSTM(Layered):
 
     @property
     def _outputs(self) -> dict[str, Layer]:
+        # gain 1: no rectifier follows
         return {"dense": Dense(self.hidden, self.outputs, gain=1.0, compute=self.compute)}
 
     def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:

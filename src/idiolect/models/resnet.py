@@ -9,26 +9,21 @@ import jax
 from jax import Array
 
 from idiolect.core.checks import setting
-from idiolect.models.layered import Call, Layer, Layered
+from idiolect.models.layered import Call, Layer, OfImages
 from idiolect.models.layers import COMPUTE, Convolution, Dense, normalization
-from idiolect.models.model import as_images
 
 BLOCKS = 2  # per stage
 STRIDES = (1, 2, 2, 2)  # of the stages
 
 
 @dataclasses.dataclass(frozen=True)
-class ResNet18(Layered):
+class ResNet18(OfImages):
     """A 3 x 3 stem, four stages of two residual blocks with `filters` 2^stage channels, mean over positions, dense.
 
     Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Stride 1 in the
     stem and no pooling there suit small images. 3 channels, 10 classes, 64 filters: 11,173,962 parameters.
     """
 
-    height: int
-    width: int
-    channels: int
-    outputs: int
     filters: int = setting(
         default=64, at_least=1, doc="channels of the first stage; stages have 1, 2, 4, 8 times as many"
     )
@@ -36,21 +31,13 @@ class ResNet18(Layered):
     normalize: str = setting(default="group", choices=("group", "batch"), doc="over a row's groups, or over the batch")
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
-    def _convolution(self, inside: int, outside: int, kernel: int, stride: int) -> Convolution:
-        return Convolution(inside, outside, kernel, stride, "same", bias=False, compute=self.compute)
-
-    @property
-    def input_width(self) -> int:
-        """Pixels times channels."""
-        return self.height * self.width * self.channels
-
     @property
     def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         named: dict[str, Layer] = {}
 
         def add(name: str, inside: int, outside: int, kernel: int, stride: int) -> None:
-            named[name] = self._convolution(inside, outside, kernel, stride)
+            named[name] = Convolution(inside, outside, kernel, stride, "same", bias=False, compute=self.compute)
             named[f"{name}_norm"] = normalization(self.normalize, outside, self.groups)
 
         add("stem", self.channels, self.filters, 3, 1)
@@ -61,6 +48,7 @@ class ResNet18(Layered):
                 name, step = f"stage_{stage}_block_{block}", stride if block == 0 else 1
                 add(f"{name}_conv_0", inside, outside, 3, step)
                 add(f"{name}_conv_1", outside, outside, 3, 1)
+                # where channels change, the input is brought to the new number before it is added
                 if inside != outside:
                     add(f"{name}_skip", inside, outside, 1, step)
                 inside = outside
@@ -73,7 +61,7 @@ class ResNet18(Layered):
         def normal(name: str, flow: Array) -> Array:
             return call(f"{name}_norm", call(name, flow))
 
-        flow = as_images(inputs, self.height, self.width, self.channels)
+        flow = self.images(inputs)
         flow = jax.nn.relu(normal("stem", flow))
         for stage in range(len(STRIDES)):
             for block in range(BLOCKS):

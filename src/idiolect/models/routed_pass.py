@@ -91,6 +91,7 @@ class RoutedModel:
 
     def _forward(self, join: Join, shared: Params, local: Params, inputs: Array, key: Array | None) -> Array:
         if self.whole:
+            # a whole model is one layer: its two versions meet in their outputs
             return join(_Whole(self.model, key), 0, shared, local, inputs)
         assert isinstance(self.model, Layered)  # another model is routed as a whole
         layers, places = self.model.named_layers, self.places

@@ -38,6 +38,7 @@ def routed_model(
     parts = model, tuple(groups), tuple(groups.values())
     if fixed:
         return RoutedModel(*parts, FixedShares(len(groups)))
+    # a layer of the trunk behind the last exit would weigh nothing
     widths = widths[: len(groups)]
     if model.reads_tokens and token_routing == "states":
         if WHOLE in groups:
@@ -99,6 +100,7 @@ def _order_of_use(model: Layered) -> tuple[str, ...]:
         watched: Call = call
         return model.forward(watched, inputs)
 
+    # one row is enough to see which layers it meets, and two tokens where inputs name tokens
     shape, kind = ((1, 2), jnp.int32) if model.reads_tokens else ((1, model.input_width), jnp.result_type(float))
     params = jax.eval_shape(lambda: model.init(jax.random.key(0)))
     jax.eval_shape(look, params, jax.ShapeDtypeStruct(shape, kind))

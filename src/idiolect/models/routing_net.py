@@ -56,6 +56,7 @@ class RoutingNet:
     def shares(self, params: Params, inputs: Array) -> Shares:
         """(rows, exits) each, or (rows, time, exits) for tokens; formed from the difference of an exit's logits."""
         margins = self._margins(params, inputs)
+        # q_1 as the sigmoid of -margin, not as 1 - q_0: where q_0 is near 1 that difference would be rounding
         return Shares(jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins), jax.nn.log_sigmoid(margins))
 
     def _margins(self, params: Params, inputs: Array) -> Array:
@@ -91,5 +92,6 @@ class FixedShares:
 def _mean_so_far(params: Params, tokens: Array) -> Array:
     """(rows, time, width): a dense layer on the frequencies of the tokens up to each position."""
     vectors = jnp.cumsum(params["weights"][tokens], axis=1)
+    # position t has seen t + 1 tokens
     length = jnp.arange(1, tokens.shape[1] + 1, dtype=jnp.int32).astype(vectors.dtype)
     return vectors / length[None, :, None] + params["bias"][None, None]

@@ -66,6 +66,7 @@ class SteppedModel(RoutedModel):
             time, token = at
             seen = layers[embedding].apply(shared[embedding], token)
             shares = self.net.shares(routing, jnp.concatenate([seen, *(state.hidden for state in states.values())], -1))
+            # every layer of this position begins with the states of the last one, whichever layer has moved on already
             after = dict(states)
 
             def version(name: str, params: Params, flow: Array) -> Array:
@@ -82,6 +83,7 @@ class SteppedModel(RoutedModel):
                     outputs, after[name] = outputs
                 return outputs
 
+            # dropout is drawn anew at every position
             own_key = None if key is None else jax.random.fold_in(key, time)
             return after, (model.forward(call, token[:, None], own_key)[:, 0], shares)
 

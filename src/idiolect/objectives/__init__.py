@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objectives: how shared and personal parameters become one client's loss; one line each."""
 
-from idiolect.core.objective import Mixture, Objective
-from idiolect.objectives.additive import Additive
-from idiolect.objectives.apfl2 import APFL2
-from idiolect.objectives.client_loss import ClientLoss
-from idiolect.objectives.flix import FLIX
-from idiolect.objectives.global_model import GlobalModel
-from idiolect.objectives.local_only import LocalOnly
-from idiolect.objectives.maml import MAML
-from idiolect.objectives.mt2 import MT2
-from idiolect.objectives.mx2 import MX2
-from idiolect.objectives.rescaled import RescaledObjective
-from idiolect.objectives.residual import Residual
-from idiolect.objectives.ws2 import WS2
+from idiolect.core.objective import Mixture as Mixture
+from idiolect.core.objective import Objective as Objective
+from idiolect.objectives.additive import Additive as Additive
+from idiolect.objectives.apfl2 import APFL2 as APFL2
+from idiolect.objectives.client_loss import ClientLoss as ClientLoss
+from idiolect.objectives.flix import FLIX as FLIX
+from idiolect.objectives.global_model import GlobalModel as GlobalModel
+from idiolect.objectives.local_only import LocalOnly as LocalOnly
+from idiolect.objectives.maml import MAML as MAML
+from idiolect.objectives.mt2 import MT2 as MT2
+from idiolect.objectives.mx2 import MX2 as MX2
+from idiolect.objectives.rescaled import RescaledObjective as RescaledObjective
+from idiolect.objectives.residual import Residual as Residual
+from idiolect.objectives.ws2 import WS2 as WS2
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "global_model": GlobalModel,  # traditional federated learning
@@ -27,21 +28,3 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "maml": MAML,
     "flix": FLIX,
 }
-
-__all__ = [
-    "APFL2",
-    "FLIX",
-    "MAML",
-    "MT2",
-    "MX2",
-    "OBJECTIVES",
-    "WS2",
-    "Additive",
-    "ClientLoss",
-    "GlobalModel",
-    "LocalOnly",
-    "Mixture",
-    "Objective",
-    "RescaledObjective",
-    "Residual",
-]

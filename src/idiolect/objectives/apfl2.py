@@ -49,6 +49,7 @@ class APFL2(RescaledObjective):
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} [Lam grad f'_m(u) + a_m grad f'_m(z_m)]."""
         at_model, at_mix = self._gradients(key, shared, personal, batch)
+        # two passes: at u and at z_m
         cost = Tally(shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes)
         return self._shared_gradient(at_model, at_mix), cost
 

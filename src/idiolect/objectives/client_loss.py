@@ -34,6 +34,7 @@ def cross_entropy(outputs: Array, targets: Array) -> Array:
     losses = jax.nn.logsumexp(outputs, axis=-1) - chosen
     if targets.ndim == 1:
         return losses
+    # one-hot codes of a negative target are all 0, so that its loss is finite, and is then left out
     real = (targets >= 0).astype(losses.dtype)
     return jnp.sum(losses * real, axis=1) / jnp.maximum(jnp.sum(real, axis=1), 1)
 
@@ -121,6 +122,7 @@ class ClientLoss(Settings):
 
     def value_of(self, outputs: Array, params: Params, batch: Batch) -> Array:
         """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""
+        # the one place where rows are weighed: gradients follow from it
         value = masked_mean(self.row_losses(outputs, batch.targets), batch.mask, batch.weights)
         if self.l2 is not None:
             value = value + 0.5 * self.l2 * squared_norm(trained(params))

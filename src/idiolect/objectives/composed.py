@@ -41,6 +41,7 @@ class ComposedObjective(Objective):
         return Statistics(self._lost_statistics(), way_out)
 
     def _lost_statistics(self) -> str | None:
+        # what a pass makes of moments belongs to the one model that the pass went through
         if self.carries_statistics:
             return None
         return "this objective does not carry; use global_model, local_only, ws2 or maml"

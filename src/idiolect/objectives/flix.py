@@ -84,6 +84,7 @@ class FLIX(ComposedObjective, Prepares):
         self, key: Key, data: ClientData, prepared: Prepared, earlier: Prepares
     ) -> tuple[Prepared, Tally]:
         """x*_m does not depend on alpha_m: solved only where it is needed now and was not before."""
+        # along a dial alpha_m changes, x*_m never does: who has solved for it once need not again
         new = jnp.logical_and(self._share < 1, cast(FLIX, earlier)._share >= 1)
         solved, tally = self._solve(key, data, new)
         return tree.choose(new, solved, prepared), tally

@@ -86,6 +86,7 @@ def _accelerated_step(gradient_at: Callable[[Any], Any], now: _Progress) -> _Pro
     push = jnp.where(uphill, jnp.zeros_like(inertia), (now.inertia - 1) / inertia)
     point = moved + push * (moved - now.last)
     gradient = gradient_at(point)
+    # a step of length 0, at the optimum itself, has no steepness
     tiny = jnp.finfo(gradient.dtype).tiny
     steepness = jnp.linalg.norm(gradient - now.gradient) / jnp.maximum(jnp.linalg.norm(point - now.point), tiny)
     better = jnp.linalg.norm(gradient) < jnp.linalg.norm(now.best_gradient)
@@ -161,6 +162,7 @@ def until_no_better(
     """
     lot = batches.draw_orders(step_key(key, epochs), 1, data)[0]  # epoch e's order is drawn with fold e < `epochs`
     held = jnp.round(stopping_share * data.count.astype(jnp.result_type(float))).astype(jnp.int32)
+    # at least one row to stop by, and at least one to learn from
     held = jnp.minimum(jnp.maximum(held, 1), data.count - 1)
     learning = data._replace(count=data.count - held)
     places = jnp.arange(data.capacity, dtype=jnp.int32)

@@ -51,6 +51,7 @@ class MAML(ComposedObjective, Adapting):
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
+        # through the inner step too, which brings in the Hessian
         gradient, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
         return moving(gradient, shared, seen), Tally(
             shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes

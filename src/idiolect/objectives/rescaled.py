@@ -30,6 +30,7 @@ class RescaledObjective(ComposedObjective):
         """du/dw: M^{-1/2}, or 1 without rescaling."""
         if not self.rescale:
             return 1.0
+        # the engine fills M in at its door; without an engine M must be given
         if self.clients == 0:
             raise RequestError(
                 f"{type(self).__name__}.clients must be at least 1 with rescale, got 0. "

@@ -90,6 +90,7 @@ class Residual(RescaledObjective):
         return self.client_loss.answer(self._outputs(model, inputs))
 
     def _outputs(self, model: Params, inputs: Array) -> Array:
+        # ranges are of columns: inputs of any shape are taken row by row
         flat = inputs.reshape(inputs.shape[0], math.prod(inputs.shape[1:]))
         shared, personal = (
             self.side(block).apply(model[block], flat[:, self.columns(block)]) for block in ("shared", "personal")

@@ -93,6 +93,7 @@ def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Array, personal
 def split_of(model: Model, personal_part: str) -> Split:
     """The split that `personal_part` asks for; RequestError for a part the model does not have or an empty block."""
     shapes = parameter_shapes(model)
+    # a mark per entry of the first axis: a slice may make a part of an array personal
     owned = {path: np.zeros(shape[0] if shape else 1, bool) for path, shape in shapes.items()}
     for part in (piece.strip() for piece in personal_part.split(",")):
         _check_ends(part, type(model).__name__, shapes)

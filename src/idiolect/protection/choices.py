@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 
@@ -12,17 +11,12 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.checks import setting
 from idiolect.core.settings import Settings, settings
 
-CODECS = ("quantise", "top_k", "random_k")
+CODECS = ("quantise", "top_k", "random_k", "low_rank", "whole")
+REMEMBERING = ("top_k", "random_k", "low_rank")  # those that can send next time what they did not
 RULES = ("median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "norm_bound")
 OWN_ATTACKS = ("sign_flip", "noise", "label_flip")  # each attacker alone
 JOINT_ATTACKS = ("little_is_enough", "inner_product")  # attackers that know what the others send
 ATTACKS = OWN_ATTACKS + JOINT_ATTACKS
-
-
-class Secret(NamedTuple):
-    """Words from the system's source of randomness, known to the server of a deployment alone."""
-
-    words: jax.Array
 
 
 @settings
@@ -46,13 +40,25 @@ class ClientPrivacy(Settings):
 
 
 @settings
+class RowPrivacy(Settings):
+    """Differential privacy of rows: each row's gradient is clipped, and noise hides any one of them in the sum."""
+
+    clip: float = setting(default=1.0, above=0, doc="largest norm of a row's gradient")
+    noise_multiplier: float = setting(default=1.0, at_least=0, doc="standard deviation of the noise, in clips")
+
+
+@settings
 class Compression(Settings):
-    """Fewer bytes: each array of a change is quantised, or only some of its entries are sent."""
+    """Fewer bytes: arrays of a change are quantised, or sent in part or by thin factors, or some are not sent."""
 
     kind: str = setting(default="quantise", choices=CODECS, doc="how")
     bits: int = setting(default=8, at_least=1, at_most=16, doc="bits per number, for quantise")
     one_in: int = setting(default=10, at_least=2, doc="one entry in so many is sent, for top_k and random_k")
-    error_feedback: bool = setting(default=True, doc="whether clients add next time what was not sent; for *_k")
+    rank: int = setting(default=2, at_least=1, doc="of what is sent of a matrix, for low_rank")
+    error_feedback: bool = setting(
+        default=True, doc="whether clients add next time what was not sent; for *_k and low_rank"
+    )
+    only: tuple[str, ...] = setting(default=(), doc="layers that are sent at all, by name or pattern; none: all")
 
 
 @settings
@@ -88,6 +94,7 @@ class Protection(Settings):
     """What is put around an algorithm; None: not that."""
 
     privacy: ClientPrivacy | None = None
+    rows: RowPrivacy | None = None
     compression: Compression | None = None
     robustness: Robustness | None = None
     attack: Attack | None = None
@@ -102,7 +109,7 @@ class Protection(Settings):
     def remembers(self) -> bool:
         """Whether clients keep what was not sent."""
         codec = self.compression
-        return codec is not None and codec.kind != "quantise" and codec.error_feedback
+        return codec is not None and codec.kind in REMEMBERING and codec.error_feedback
 
     @property
     def adapts(self) -> bool:

@@ -106,3 +106,9 @@ def digits_to_host(digits: np.ndarray) -> np.ndarray:
     shifts = np.arange(4, dtype=np.uint64).reshape(4, *(1,) * (np.ndim(digits) - 1)) * np.uint64(DIGIT)
     summed: np.ndarray = (np.asarray(digits, np.uint64) << shifts).sum(axis=0, dtype=np.uint64)
     return summed
+
+
+def digits_of_host(total: np.ndarray) -> np.ndarray:
+    """(4, ...) uint32 digits of uint64 numbers."""
+    shifts = np.arange(4, dtype=np.uint64).reshape(4, *(1,) * total.ndim) * np.uint64(DIGIT)
+    return ((total >> shifts) & np.uint64(2**DIGIT - 1)).astype(np.uint32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secure aggregation in a simulation: the very sums that the protocol would unmask, and its messages in the ledger.
+"""Secure aggregation as a reduction: exact sums of fixed-point numbers, and the protocol's messages in the ledger.
 
 What goes up is the upload *lifted* by the algorithm's own reduction, weight and count with it, as fixed-point numbers.
-Masks cancel exactly, so that a simulation need not draw them: the sum is the same whole number.
+Masks cancel exactly, so that a simulation need not draw them: the sum is the same whole number as that of real sites.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from idiolect.core.settings import settings
 from idiolect.core.tree import Tree
 from idiolect.protection.choices import SecureAggregation
 from idiolect.protection.fixed_point import NUMBER_BYTES, Digits, fits, from_digits, to_digits
-from idiolect.protection.masking import ADVERT_BYTES, SEALED_BYTES
-from idiolect.protection.shamir import SHARE_BYTES
+from idiolect.protection.masked_rounds import SIZES, ClientMasks, ServerMasks
 
 Owner = TypeVar("Owner", bound=Algorithm)
 
@@ -49,6 +48,7 @@ class MaskedReduction:
     own: Reduction
     rules: SecureAggregation
     stacks: bool = False
+    sizes = SIZES
 
     def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> FixedSum:
         """The exact sum of a chunk."""
@@ -76,22 +76,43 @@ class MaskedReduction:
 
         return self.own.lower(jax.tree.map(one, partial.numbers, is_leaf=lambda node: isinstance(node, Digits)))
 
+    @property
+    def least(self) -> int:
+        """Clients that must stay to the end of a round."""
+        return self.rules.threshold
+
+    def masking_client(self, number: int, session: bytes) -> ClientMasks:
+        """A site's end of one round."""
+        return ClientMasks(self.rules, number, session)
+
+    def masking_server(self, upload: Tree, session: bytes) -> ServerMasks:
+        """The coordinator's end of one round; `upload` is a type."""
+        return ServerMasks(self.rules, self.lifted_form(upload), session)
+
+    def partial_of(self, numbers: Tree, stayed: int) -> FixedSum:
+        """What `collect` would have made of the uploads whose exact sum this is."""
+        return FixedSum(numbers, jnp.int32(stayed), jnp.int32(0))
+
+    def lifted_form(self, upload: Tree) -> Tree:
+        """The form of what each client adds to the sum."""
+        form: Tree = jax.eval_shape(self.lift, upload, jnp.zeros((), jnp.int32), jnp.ones((), bool))
+        return form
+
     def legs(self, upload: Tree, cohort: int) -> tuple[Leg, ...]:
         """Keys, sealed shares, masked numbers, who stayed (a bit each), and a share of a secret of each client.
 
         A client that drops out is billed as the protocol's dearest: it leaves after it sent its shares.
         """
-        shapes = jax.eval_shape(self.lift, upload, jnp.zeros((), jnp.int32), jnp.ones((), bool))
-        numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+        numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.lifted_form(upload)))
         others = cohort - 1
         return (
-            Leg("public keys", up=True, bytes=ADVERT_BYTES, stayed=False),
-            Leg("public keys of the others", up=False, bytes=ADVERT_BYTES * others, stayed=False),
-            Leg("sealed shares of keys", up=True, bytes=SEALED_BYTES * others, stayed=False),
-            Leg("sealed shares of the others' keys", up=False, bytes=SEALED_BYTES * others, stayed=False),
+            Leg("public keys", up=True, bytes=SIZES.advert, stayed=False),
+            Leg("public keys of the others", up=False, bytes=SIZES.advert * others, stayed=False),
+            Leg("sealed shares of keys", up=True, bytes=SIZES.sealed * others, stayed=False),
+            Leg("sealed shares of the others' keys", up=False, bytes=SIZES.sealed * others, stayed=False),
             Leg("masked numbers", up=True, bytes=NUMBER_BYTES * numbers, stayed=True),
             Leg("whose numbers came", up=False, bytes=-(-cohort // 8), stayed=True),
-            Leg("shares that take the masks off the sum", up=True, bytes=SHARE_BYTES * cohort, stayed=True),
+            Leg("shares that take the masks off the sum", up=True, bytes=SIZES.share * cohort, stayed=True),
         )
 
 

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
 from idiolect.protection.choices import Compression
+from idiolect.protection.layers import is_sent
+from idiolect.protection.low_rank import Factors, Sketch, factorise
 
 WORD = 8
 
@@ -64,14 +66,31 @@ class Drawn:
         return _spread(self.entries, drawn_places(self.draw, math.prod(self.shape), self.entries.shape[0]), self.shape)
 
 
-Packed = Quantised | Kept | Drawn
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unsent:
+    """An array of which nothing is sent: a change of zero."""
+
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    dtype: str = dataclasses.field(metadata={"static": True})
+
+    def unpack(self) -> jax.Array:
+        """Zeros."""
+        return jnp.zeros(self.shape, self.dtype)
 
 
-def pack(codec: Compression, key: Key, leaf: jax.Array) -> Packed:
+Packed = Quantised | Kept | Drawn | Factors | Sketch | Unsent
+
+
+def pack(codec: Compression, key: Key, leaf: jax.Array) -> Packed | jax.Array:
     """One array as it is sent."""
-    flat = leaf.reshape(-1)
+    if codec.kind == "whole":
+        return leaf
     if codec.kind == "quantise":
         return _quantise(codec.bits, key, leaf)
+    if codec.kind == "low_rank":
+        return factorise(codec, key, leaf)
+    flat = leaf.reshape(-1)
     count = math.ceil(flat.size / codec.one_in)
     if codec.kind == "top_k":
         places = jnp.sort(jax.lax.top_k(jnp.abs(flat), count)[1])
@@ -86,8 +105,13 @@ def pack(codec: Compression, key: Key, leaf: jax.Array) -> Packed:
 
 def pack_tree(codec: Compression, key: Key, moves: Tree) -> Tree:
     """Every array of the changes."""
-    leaves, structure = jax.tree.flatten(moves)
-    packed = [pack(codec, jax.random.fold_in(key, place), leaf) for place, leaf in enumerate(leaves)]
+    leaves, structure = jax.tree_util.tree_flatten_with_path(moves)
+    packed = [
+        pack(codec, jax.random.fold_in(key, place), leaf)
+        if is_sent(codec, path)
+        else Unsent(leaf.shape, jnp.dtype(leaf.dtype).name)
+        for place, (path, leaf) in enumerate(leaves)
+    ]
     return jax.tree.unflatten(structure, packed)
 
 

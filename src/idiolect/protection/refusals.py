@@ -6,16 +6,21 @@ from __future__ import annotations
 import dataclasses
 
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.core.checks import RequestError
-from idiolect.core.kinds import Bills, SendsChanges
-from idiolect.core.objective import Prepares
+from idiolect.core.kinds import Bills, ReadsRows, SendsChanges
+from idiolect.core.objective import Adapting, Prepares
 from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
 from idiolect.protection.changes import changes_of
-from idiolect.protection.choices import Compression, Protection
+from idiolect.protection.choices import REMEMBERING, Compression, Protection
 from idiolect.protection.masking import check_threshold
 
 ALONE = "nothing leaves its clients in training, so that there is nothing to protect or to attack; leave it out"
+RIGHT = (
+    "use all layers with kind = 'quantise', or with random_k or low_rank and error_feedback = false, which are right "
+    "in the mean"
+)
 
 
 def refuse_protection(algorithm: Algorithm, protection: Protection) -> None:
@@ -44,6 +49,33 @@ def refuse_masks(algorithm: Algorithm, protection: Protection) -> None:
     if why is not None:
         raise RequestError(f"{type(algorithm).__name__} cannot run under secure aggregation: {why}.")
     check_threshold(masks.threshold, masks.cohort)
+
+
+def refuse_rows(algorithm: Algorithm, protection: Protection) -> None:
+    """RequestError unless rows reach what is sent through gradients alone, so that noise on these hides them."""
+    check_settings(protection, "protection")
+    why = _shown_rows(algorithm)
+    if protection.privacy is not None:
+        why = "one level of [privacy] is put around an algorithm, got both; leave one out"
+    if why is not None:
+        raise RequestError(f"{type(algorithm).__name__} cannot hide its clients' rows: {why}.")
+
+
+def _shown_rows(algorithm: Algorithm) -> str | None:
+    """Why an upload would depend on rows past their clipped gradients."""
+    if not getattr(algorithm.reduction, "sends", True):
+        return ALONE
+    if isinstance(algorithm.objective, Prepares):
+        return "its clients prepare something from their rows before training, without noise; use another objective"
+    if isinstance(algorithm.objective, Adapting):
+        return "its gradient is taken after a step on the same rows, and is no sum over rows; use another objective"
+    if algorithm.objective.statistics is not None:
+        return "running statistics of a batch (batch normalisation) are sent, which no clip bounds; use layer or group"
+    if not isinstance(algorithm, ReadsRows):
+        return "it does not state how it reads rows; give its class an attribute `row_reads`"
+    if algorithm.row_reads.exact is not None:
+        return algorithm.row_reads.exact
+    return None if isinstance(algorithm, Batched) else "it draws batches in a way of its own; use a method with batches"
 
 
 def _without_sum(algorithm: Algorithm) -> str | None:
@@ -85,16 +117,15 @@ def _not_private(algorithm: Algorithm) -> str | None:
 
 def _not_compressed(algorithm: Algorithm, codec: Compression) -> str | None:
     """Why the algorithm does not bear what the codec leaves out."""
+    if codec.kind == "whole" and not codec.only:
+        return "kind = 'whole' sends all numbers as they are; name the layers to send in `only`, or use another kind"
     if not is_biased(codec):
         return None
     changes = changes_of(algorithm)
     if changes.unbiased is not None:
-        return f"{changes.unbiased}; use kind = 'quantise', or random_k with error_feedback = false"
+        return f"{changes.unbiased}; {RIGHT}"
     if any(start is not None for start in changes.fields.values()):
-        return (
-            "it sends whole parameters, and what is not sent in one round is never made up for; use kind = 'quantise', "
-            "or random_k with error_feedback = false"
-        )
+        return f"it sends whole parameters, and what is not sent in one round is never made up for; {RIGHT}"
     return None
 
 
@@ -105,7 +136,7 @@ def _all_take_part(objective: Prepares) -> bool:
 
 def is_biased(codec: Compression) -> bool:
     """Whether what arrives is wrong in the mean."""
-    return codec.kind == "top_k" or (codec.kind == "random_k" and codec.error_feedback)
+    return codec.kind == "top_k" or (codec.kind in REMEMBERING and codec.error_feedback) or bool(codec.only)
 
 
 def _of_one_another(protection: Protection) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
@@ -18,22 +17,24 @@ import jax.numpy as jnp
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import Array, ClientData
-from idiolect.core.keys import Key, StartKeys, secret_words
+from idiolect.core.keys import Key, Secret, StartKeys, secret_words
 from idiolect.core.reduction import Reduction
-from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
-from idiolect.protection.choices import Protection, Secret
-from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.choices import Protection
+from idiolect.protection.clipping import COUNT_NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.layers import keep_sent
 from idiolect.protection.masked_sums import mask_sums
 from idiolect.protection.packing import pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
-from idiolect.protection.refusals import refuse_masks, refuse_protection
+from idiolect.protection.refusals import refuse_masks, refuse_protection, refuse_rows
+from idiolect.protection.row_privacy import hide_rows
+from idiolect.protection.subclass import subclass
 
 Owner = TypeVar("Owner", bound=Algorithm)
-NOISE_SECRET = "noise_secret"  # the setting that only the server of a deployment has
+NOISE_SECRET = "noise_secret"  # a setting that no party of a deployment tells another
 PACKING = 0x7061636B  # sets the codec's draws apart from those of `send` itself
 
 if TYPE_CHECKING:  # it stands before the algorithm's class in the order of bases, and is no algorithm by itself
@@ -48,6 +49,9 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
         refuse_masks(algorithm, protection)
         inner = protect(algorithm, dataclasses.replace(protection, secure_aggregation=None))
         return mask_sums(inner, protection.secure_aggregation)
+    if protection.rows is not None:
+        refuse_rows(algorithm, protection)
+        return protect(hide_rows(algorithm, protection.rows), dataclasses.replace(protection, rows=None))
     if protection.is_empty:
         return algorithm
     refuse_protection(algorithm, protection)
@@ -57,27 +61,25 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
 
 
 def with_private_noise(algorithm: Owner) -> Owner:
-    """The algorithm with noise that follows from no seed, where it adds some: for the server of a deployment."""
+    """The algorithm with noise that follows from no seed, where it adds some: for one party of a deployment."""
     protection = getattr(algorithm, "protection", None)
     if protection is None or protection.privacy is None:
         return algorithm
     return dataclasses.replace(cast(Any, algorithm), noise_secret=Secret(jnp.asarray(secret_words())))
 
 
-@functools.cache  # one class for each: programs are kept by type, and those of a new class would be compiled anew
+@functools.cache
 def _protected_class(cls: type[Algorithm]) -> Any:
-    def fill(namespace: dict[str, Any]) -> None:
-        namespace["__annotations__"] = {"protection": Protection, "noise_secret": Secret | None}
-        namespace["protection"] = dataclasses.field(default_factory=Protection)
-        namespace["noise_secret"] = None
-        namespace["server_only"] = (*cls.server_only, NOISE_SECRET)
-        # errors, records and messages name the algorithm that the user chose
-        namespace["__module__"], namespace["__doc__"] = cls.__module__, cls.__doc__
-        # engines bill a second broadcast wherever there is a `settle`, so it must not be there for others
-        if getattr(cls, "settle", None) is not None:
-            namespace["settle"] = _settle
-
-    return settings(types.new_class(cls.__name__, (Protected, cls), exec_body=fill))
+    more: dict[str, Any] = {
+        "__annotations__": {"protection": Protection, "noise_secret": Secret | None},
+        "protection": dataclasses.field(default_factory=Protection),
+        "noise_secret": None,
+        "server_only": (*cls.server_only, NOISE_SECRET),
+    }
+    # engines bill a second broadcast wherever there is a `settle`, so it must not be there for others
+    if getattr(cls, "settle", None) is not None:
+        more["settle"] = _settle
+    return subclass(cls, Protected, **more)
 
 
 def _settle(self: Any, key: Key, sent: Tree, client: Tree, data: ClientData) -> Tree:
@@ -143,7 +145,7 @@ class Protected(_Base):  # type: ignore[misc]
         """The upload with its changes clipped, attacked, compressed; and what was not sent, where it is remembered."""
         rows, protection = flip_labels(self.protection.attack, data), self.protection
         upload, kept, tally = super().send(key, own_part(sent), working, own_part(client), rows)
-        moves, more = take_moves(changes_of(self), own_part(sent), upload), None
+        moves, more = keep_sent(protection.compression, take_moves(changes_of(self), own_part(sent), upload)), None
         if protection.privacy is not None:
             # a weight by rows would reveal how many the client has
             upload = upload._replace(weight=jnp.ones_like(upload.weight))
@@ -167,7 +169,7 @@ class Protected(_Base):  # type: ignore[misc]
         if privacy.noise == "clients":
             # variances add up: n parts of 1 / sqrt(n) are the noise that the server would add
             part = change_noise(privacy) * bound / jnp.sqrt(jnp.asarray(privacy.expected, jnp.result_type(float)))
-            clipped = add_noise(jax.random.fold_in(key, NOISE), part, clipped)
+            clipped = add_noise(noise_key(self.noise_secret, key), part, clipped)
         if not privacy.adaptive:
             return clipped, None
         norm = jnp.sqrt(tree.squared_norm(moves))  # before the clip: how many were below it moves the next one
@@ -187,7 +189,8 @@ class Protected(_Base):  # type: ignore[misc]
                 # the noise of a sum, divided by the same constant as the sum
                 deviation = change_noise(privacy) * (privacy.clip if bound is None else bound) / privacy.expected
                 moves = {name: getattr(mean, name) for name in changes.fields}
-                mean = mean._replace(**add_noise(noise, deviation, moves))
+                # an array that nobody sends must not walk away by noise alone
+                mean = mean._replace(**keep_sent(self.protection.compression, add_noise(noise, deviation, moves)))
             received = received._replace(mean=mean)
         moved = super().server_step(key, own_part(server), own_sent, add_starts(changes, own_sent, received))
         return moved if adapted is None else Beside(moved, adapted)

@@ -38,10 +38,14 @@ def to_json(value: object) -> Any:
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {key: to_json(entry) for key, entry in value.items()}
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [to_json(entry) for entry in value]
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
-        return to_json(value.tolist())
+    return _finite(value)
+
+
+def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -74,6 +78,11 @@ def decode(kind: Any, found: object, at: str = "") -> object:
     if origin is dict:
         entries = _checked(found, dict, at)
         return {key: decode(inside[1], entry, _below(at, key)) for key, entry in entries.items()}
+    return _decode_plain(kind, found, at)
+
+
+def _decode_plain(kind: Any, found: object, at: str) -> object:
+    # true and false are whole numbers to Python, and to nobody who writes a spec
     if not isinstance(found, _PLAIN.get(kind, types.NoneType)) or (isinstance(found, bool) and kind is not bool):
         raise MisfitError(f"{at} must be {type_words(kind)}, got {found!r:.40}")
     return float(cast(float, found)) if kind is float else found

@@ -112,7 +112,7 @@ def find_problems(folder: Path) -> list[Problem]:
             f"The folder {folder} was written by an earlier version and has no {MANIFEST}: its files cannot be "
             "checked; rerun to have one."
         )
-    found = [Problem(name, kind) for name in {*known, *_files(folder)} if (kind := _kind(folder, name, known))]
+    found = _differing(folder, _files(folder), known)
     for inner in sorted({Path(name).parent for name in known if name != MANIFEST and Path(name).name == MANIFEST}):
         if not any(Path(one.file).parent == inner for one in found):
             found += [Problem(f"{inner.as_posix()}/{one.file}", one.kind) for one in find_problems(folder / inner)]
@@ -130,7 +130,12 @@ def _page_problems(folder: Path) -> list[Problem]:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError):
         return [Problem(PAGE_MANIFEST, "damaged")]
-    return [Problem(name, kind) for name in {*known, *_page_files(folder)} if (kind := _kind(folder, name, known))]
+    return _differing(folder, _page_files(folder), known)
+
+
+def _differing(folder: Path, here: list[str], known: dict[str, str]) -> list[Problem]:
+    """The files, of those here and those known, that are not as they should be."""
+    return [Problem(name, kind) for name in {*known, *here} if (kind := _kind(folder, name, known))]
 
 
 @contextlib.contextmanager

@@ -75,6 +75,15 @@ class LikenessSent:
 
 
 @dataclasses.dataclass(frozen=True)
+class ClientEpsilon:
+    """What training has spent of one client's rows, under differential privacy of rows."""
+
+    client: str
+    rows: int
+    epsilon: float
+
+
+@dataclasses.dataclass(frozen=True)
 class MethodSent:
     """What training one method sent; of several seeds the first stands for all."""
 
@@ -89,6 +98,7 @@ class MethodSent:
     upload_bytes: int
     rows_at_least: FewestRows
     protection: str
+    epsilons: tuple[ClientEpsilon, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -90,7 +90,11 @@ class Breakdown:
 
 @dataclasses.dataclass(frozen=True)
 class Personalization:
-    """Accuracy before (g) and after (p) adaptation; helped, hurt, same: percent of clients."""
+    """Accuracy of the received model (g) and of the one that a client predicts with (p), means over clients.
+
+    helped, hurt, same: percent of clients whose own model is strictly better, strictly worse, neither; the breakdown is
+    the mean over clients of their fractions of rows.
+    """
 
     acc_g: float | None = None
     acc_p: float | None = None
@@ -98,12 +102,12 @@ class Personalization:
     hurt: float | None = None
     same: float | None = None
     breakdown: Breakdown = Breakdown()
-    deciles_g: Numbers | None = None
+    deciles_g: Numbers | None = None  # p10, p20, .. p90 over clients
     deciles_p: Numbers | None = None
-    worst_tenth_g: float | None = None
+    worst_tenth_g: float | None = None  # mean over the worst tenth of clients, at least one of them
     worst_tenth_p: float | None = None
-    clients: float | None = None
-    missing: float | None = None
+    clients: float | None = None  # that have a row
+    missing: float | None = None  # that have none
 
 
 @dataclasses.dataclass(frozen=True)

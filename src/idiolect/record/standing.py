@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -20,7 +20,8 @@ class Standing:
 
 _STACK: list[Standing] = []
 _LAST: list[Standing] = []  # at most one: it outlives an error, which is when it is asked for
-_OTHERS: list[bool] = []  # not empty: other processes are part of this command
+_OTHERS: list[bool] = []  # not empty: other processes are part of this command; whether this is the first one
+_HEARERS: list[Callable[[], None]] = []  # called when what is kept has changed
 
 
 @contextlib.contextmanager
@@ -30,6 +31,7 @@ def at(folder: Path, way_on: str) -> Iterator[None]:
     _STACK.append(own)
     if len(_STACK) == 1:
         _LAST[:] = [own]
+        _changed()
     try:
         yield
     finally:
@@ -41,22 +43,41 @@ def finished(folder: Path, look: str) -> None:
     for one in _STACK:
         if one.folder == folder:
             one.finished = look
+    _changed()
 
 
 def forget() -> None:
     """A new command begins."""
     _LAST.clear()
     _OTHERS.clear()
+    _HEARERS.clear()
 
 
-def join_others() -> None:
-    """Other processes are part of this command from now on."""
-    _OTHERS[:] = [True]
+def join_others(first: bool) -> None:
+    """Other processes are part of this command from now on; the first one keeps what is finished."""
+    _OTHERS[:] = [first]
+    _changed()
+
+
+def when_changed(hear: Callable[[], None]) -> None:
+    """Call it whenever what is kept, or by whom, has changed."""
+    _HEARERS[:] = [hear]
+
+
+def _changed() -> None:
+    for hear in _HEARERS:
+        hear()
 
 
 def has_others() -> bool:
     """Whether they are: to end in order would wait for them, also for those that are lost."""
     return bool(_OTHERS)
+
+
+def lost_host() -> str:
+    """What to say where another process of this command is gone."""
+    kept = way_on() if _OTHERS == [True] else "The first host has what was finished."
+    return f"Another host of this run was lost. {kept} Give every host its command with --resume."
 
 
 def way_on() -> str:

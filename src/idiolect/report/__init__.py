@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from idiolect.record.codec import to_json
-from idiolect.record.reproduced import NUMBERS
-from idiolect.report.advise_table import advice_text, is_advice, read_advice
-from idiolect.report.choice import is_dial, read_choices, read_dial
+from idiolect.report.advise_table import advice_text, read_advice
+from idiolect.report.choice import read_choices, read_dial
 from idiolect.report.choice_table import choice_text
 from idiolect.report.clients import ClientTable, client_table
-from idiolect.report.folder import FolderError, Run, read
-from idiolect.report.splits_table import is_splits, read_splits, splits_text
+from idiolect.report.folder import FolderError, Kind, Run, kind_of, read
+from idiolect.report.splits_table import read_splits, splits_text
 from idiolect.report.table import ComparisonTable, compare
 
 __all__ = [
     "ClientTable",
     "ComparisonTable",
     "FolderError",
+    "Kind",
     "Reported",
     "Run",
     "build_report",
     "client_table",
     "compare",
     "comparison_table",
-    "is_reproduction",
+    "kind_of",
     "read",
     "report_on",
     "report_on_runs",
@@ -49,11 +49,6 @@ def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
     return compare(read(folder))
 
 
-def is_reproduction(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder holds a finished reproduction."""
-    return (Path(folder) / NUMBERS).is_file()
-
-
 def build_report(folder: str | os.PathLike[str]) -> Path:
     """Write figures/ and report.html into a folder, each file whole or not at all; return the page's path."""
     return report_on(folder).page
@@ -61,9 +56,14 @@ def build_report(folder: str | os.PathLike[str]) -> Path:
 
 def report_on(folder: str | os.PathLike[str]) -> Reported:
     """Build the page of a finished folder, whichever command wrote it."""
-    kinds = ((is_dial, _dial), (is_splits, _splits), (is_advice, _advice), (is_reproduction, _reproduction))
-    kind = next((make for is_kind, make in kinds if is_kind(folder)), _run)
-    return kind(Path(folder))
+    makers = {
+        Kind.run: _run,
+        Kind.dial: _dial,
+        Kind.splits: _splits,
+        Kind.advice: _advice,
+        Kind.reproduction: _reproduction,
+    }
+    return makers[kind_of(folder)](Path(folder))
 
 
 def report_on_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:

@@ -10,9 +10,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
+from scipy.sparse.csgraph import connected_components
 
 from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
+from idiolect.report.figure_data import Data
+from idiolect.report.folder import floats
+from idiolect.report.packed import packed
 from idiolect.report.style import (
     BLUE,
     GREEN,
@@ -36,6 +40,8 @@ _GROUPS = 30  # groups of clients along an axis
 _APART = 24  # clients whose names stand apart in the graph
 _EDGES = 0.02  # share from which a line is drawn
 _DOTS = 4_000  # clients drawn one by one; more are thinned out evenly
+MUTUAL = 0.5  # of the share that all clients alike would have: what both must give to stand in one group
+LEAST_SHARE = 0.005  # of the weight of a client: less is not in the page's data
 
 _CAPTION = (
     "Left: whose rows count for whom; clients that learn together stand side by side. Middle: the same as a graph, "
@@ -143,6 +149,7 @@ def _bars(axes: Axes, advised: Advised) -> None:
     """How many clients get which advice, by their number of rows."""
     seen = advised.columns("rows", "advice")
     rows, advice = seen["rows"], seen["advice"]
+    # about as many clients in each bar; equal quantiles fall together where many clients have as many rows
     edges = np.unique(np.quantile(rows, np.linspace(0, 1, 6)).round().astype(int))
     part = np.clip(np.searchsorted(edges, rows, side="right") - 1, 0, max(len(edges) - 2, 0))
     places, below = np.arange(part.max() + 1), np.zeros(part.max() + 1)
@@ -190,6 +197,7 @@ def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     """Lines between those who share, as thick as the larger share; dots as large as a client's rows."""
     found = advised.found
     places, shares = np.array(weights.places, float), np.array(weights.shares, float)
+    # one line per pair, though each of both has its own weight for the other
     both = np.maximum(shares, shares.T)
     first, second = np.nonzero(np.triu(both > _EDGES, 1))
     widths = 0.3 + 5 * both[first, second]
@@ -229,3 +237,50 @@ def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
     axes.set_xlabel("expected (bar: 95 %), right is better")
     axes.set_yticks(across, _labels(advised, order), fontsize=7.5 if len(order) <= 24 else 6.5)
     axes.grid(False, axis="y")
+
+
+def map_data(advised: Advised) -> Data:
+    """Every client with its advice, group and expected gain; where the map is known, places and weights."""
+    clients, words = advised.found.clients, advised.words
+    gains = [entry.advised_gain for entry in clients]
+    weights = advised.found.map
+    return {
+        "kind": "map",
+        "title": f"expected gain ({words.title})",
+        "scale": words.scale,
+        "names": [entry.client for entry in clients],
+        "rows": [entry.rows for entry in clients],
+        "ways": list(WORDS.values()),
+        "advice": [list(WORDS).index(entry.advice) for entry in clients],
+        "groups": _groups(advised),
+        "gain": packed(floats([gain.expected for gain in gains])),
+        "low": packed(floats([gain.low for gain in gains])),
+        "high": packed(floats([gain.high for gain in gains])),
+        "weights": None if weights is None else _weights(weights),
+    }
+
+
+def _groups(advised: Advised) -> list[int]:
+    """Numbers from 1: clients that count for one another, both ways, directly or through others; or their blocks."""
+    found = advised.found
+    if found.map is None:
+        return [entry.block + 1 for entry in found.clients]
+    shares = np.asarray(found.map.shares, float)
+    # both ways: a client whom all others use, and who uses none, would tie everybody together
+    mutual = np.minimum(shares, shares.T) >= MUTUAL / len(shares)
+    _, group = connected_components(mutual, directed=False)
+    named = {one: place + 1 for place, one in enumerate(dict.fromkeys(group[list(found.map.order)].tolist()))}
+    return [named[one] for one in group.tolist()]
+
+
+def _weights(found: CollaborationMap) -> Data:
+    shares, places = np.asarray(found.shares, float), np.asarray(found.places, float)
+    of, whose = np.nonzero(shares >= LEAST_SHARE)
+    return {
+        "order": list(found.order),
+        "across": packed(places[:, 0]),
+        "up": packed(places[:, 1]),
+        "of": of.tolist(),
+        "whose": whose.tolist(),
+        "share": packed(shares[of, whose]),
+    }

@@ -14,7 +14,7 @@ from rich.table import Table
 from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
 from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
@@ -59,11 +59,6 @@ class Advised:
         return [rows[place] for place in self.order] if len(rows) == len(self.order) else rows
 
 
-def is_advice(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder holds finished advice."""
-    return (Path(folder) / "advise.json").is_file()
-
-
 def read_advice(folder: str | os.PathLike[str]) -> Advised:
     """Read the folder; RequestError says in one sentence why it cannot be."""
     path = Path(folder)
@@ -85,6 +80,7 @@ def advice_text(advised: Advised, details: bool = False, width: int = WIDTH) -> 
 def answer(advised: Advised) -> list[str]:
     """The advice in a few sentences, and what a question mark means where there is one."""
     unsure = f"A question mark: another way may be as good for that client ({plural(advised.found.unsure, 'client')})."
+    # nobody is asked to join: there is no other way to be unsure about
     alone = advised.found.picks["alone"] == advised.found.all_clients
     return [" ".join(sentences(advised)), *([unsure] if advised.found.unsure and not alone else [])]
 
@@ -106,6 +102,7 @@ def sentences(advised: Advised) -> list[str]:
     if all(entry.advice == "alone" or entry.is_unsure(0) for entry in found.clients):
         said.append("But no client's gain is clear: every interval holds 0.")
     sent = found.exchange
+    # four bytes for each coefficient, up and down
     each = 8 * found.coefficients
     said.append(
         f"The price: a client that joins sends and receives {size(each)} a round; finding this out between real "
@@ -143,41 +140,29 @@ def _who(found: Advice) -> str:
 
 def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Table]:
     """One line per client, in the natural order of names."""
-    found = advised.found
+    found, words = advised.found, advised.words
     shown = advised.order if details else advised.order[:MOST_CLIENTS]
     clients = [found.clients[place] for place in shown]
-    columns = _advice_columns(advised, clients)
-    if found.verify is not None:
-        verdicts = [tested_words(found.verify.clients[place]) for place in shown]
-        columns.append(TextColumn("on test\nrows", verdicts, rank=1, words=True))
-    columns += _neighbour_columns(clients, details)
-    where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
-    left = found.all_clients - len(shown)
-    more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
-    return [*below_each_other(tables_of(columns, width, gap=2, below=2 if details else 0)), *more]
-
-
-def _advice_columns(advised: Advised, clients: list[ClientAdvice]) -> list[TextColumn]:
-    found, words = advised.found, advised.words
-    return [
+    columns = [
         TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL, cut=True),
         TextColumn("training\nrows", [str(one.rows) for one in clients], rank=1),
         TextColumn(f"{advised.score}\nalone", [words.bare(one.loss["alone"]) for one in clients], rank=2),
         TextColumn("advice", [advice_words(found, one) for one in clients], words=True),
         TextColumn("expected gain\n[95 %]", [gain_words(words, one) for one in clients]),
     ]
-
-
-def _neighbour_columns(clients: list[ClientAdvice], details: bool) -> list[TextColumn]:
-    """What the others are worth to a client, and which of them it should join."""
-    columns = []
+    if found.verify is not None:
+        verdicts = [tested_words(found.verify.clients[place]) for place in shown]
+        columns.append(TextColumn("on test\nrows", verdicts, rank=1, words=True))
     if details:
         worth = [f"{one.worth:.3g}" if one.advice == "neighbours" else NONE for one in clients]
         columns.append(TextColumn("worth its\nrows x", worth, rank=1))
     if any(one.advice != "alone" for one in clients):
         others = [with_whom(one) for one in clients]
         columns.append(TextColumn("with whom (weight)", others, words=True, least=_WHOM, cut=not details))
-    return columns
+    where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
+    left = found.all_clients - len(shown)
+    more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
+    return [*tables_of(columns, width, gap=2, below=2 if details else 0), *more]
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:

@@ -13,7 +13,6 @@ from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
 from idiolect.report.wording import (
     ScoreWords,
-    absent,
     gains_said,
     known,
     listed,
@@ -26,7 +25,7 @@ from idiolect.report.wording import (
 )
 
 _NAMED = 3  # methods level with the best that are named; more are counted
-_TIED = 7  # methods within noise of the announced one that are named
+_TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
 LITTLE = 0.01  # of the score: a smaller difference is said to be little, however sure it is
 
 
@@ -67,52 +66,53 @@ class _Contest(NamedTuple):
 
 def answer(run: Run) -> Answer:
     """Read the answer off the summary and the client table."""
-    ranked, words = rank(run, "mean"), score_words(run.score)
+    ranked, words = rank(run, "mean"), run.words
     if not ranked:
+        reason = f"No method of this run is scored by {words.name} on test rows, so there is no answer."
         if run.methods and all(entry.diverged for entry in run.methods):
-            return _no_answer("Every method of this run diverged, so there is no answer; use smaller step sizes.")
-        return _no_answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
+            reason = "Every method of this run diverged, so there is no answer; use smaller step sizes."
+        return Answer(reason, headline=reason)
     found = _judge(run, ranked)
     parts = _parts(run, found)
     average = _announced(run, found, words) if run.announced else _average(found, words)
-    clauses = [_worst(found, words), _alone(parts), _price(found.together, found.clients)]
+    alone = "whether clients would do better alone is not known"
+    if parts.personalized is None:  # nothing but training alone was run
+        alone = ""
+    elif parts.compared is not None:
+        alone = verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
+    clauses = [_worst(found, words), alone, _price(found.together, found.clients)]
     others = "; ".join(filter(None, clauses))
-    doubts = "".join(f" {text}" for text in (*_unfinished(run), *_unscored(run)))
+    doubts = "".join(f" {text}" for text in _doubts(run))
     first = f"{_choice(run)}{average}"
     return dataclasses.replace(
         parts, sentence=f"{first}; {others}.{doubts}", headline=f"{first}.", further=f"{upper(others)}.{doubts}"
     )
 
 
-def _no_answer(reason: str) -> Answer:
-    return Answer(reason, headline=reason)
-
-
-def _besides(level: list[MethodSummary], named: MethodSummary) -> list[MethodSummary]:
-    return [one for one in level if one is not named]
-
-
 def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     announced = run.announced
     best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
+    # without validation rows the means on test rows rank, and some may be level; an announced method stands by itself
     level = [] if announced else _leaders(ranked, "mean")
     worst_level = _leaders(rank(run, "worst_decile"), "worst_decile")
+    # one method that is best in both ways makes the shorter sentence
     worst = best if best in worst_level else worst_level[0]
     together = _first_together(run, ranked) if best.alone else best
     return _Contest(
-        len(ranked),
-        best,
-        _besides(level, best),
-        worst,
-        _besides(worst_level, worst),
-        together,
-        client_table(run, together.method) if together else None,
+        methods=len(ranked),
+        best=best,
+        level=[one for one in level if one is not best],
+        worst=worst,
+        worst_level=[one for one in worst_level if one is not worst],
+        together=together,
+        clients=client_table(run, together.method) if together else None,
     )
 
 
 def _parts(run: Run, found: _Contest) -> Answer:
     """The answer without its sentence."""
     together, clients = found.together, found.clients
+    # a program finds None where nothing was compared, which is not the same as nobody helped
     counts: dict[str, int] = {}
     if clients is not None and clients.compared and (clients.verdict != "").any():  # a deployed run has none
         counts = {name: clients.counted(name) for name in ("helped", "hurt")} | {"compared": clients.compared}
@@ -149,27 +149,26 @@ def _announced(run: Run, found: _Contest, words: ScoreWords) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
     best, announced = found.best, run.announced
     subject = upper(best.name) if best.alone else best.method
-    reached = f"{words.show(best.score.mean)}"
+    reached = words.show(best.score.mean)
+    gains = gains_said(words, None if best.alone else best.gain, best.gain_over_one)
     if found.methods == 1:
-        return f"{subject}: {words.spoken} {reached} on test rows{_gains(best, words)}"
+        return f"{subject}: {words.spoken} {reached} on test rows{gains}"
     tied = [one for one in run.methods if announced and one.method in announced.tied]
-    level = f", within noise of {_few([one.name for one in tied])}" if tied else f", {_ahead(run, best)}"
-    on_test = f"its {words.spoken} on test rows is {reached}{_gains(best, words)}"
-    return f"{subject} does best on validation rows{level}{_cheapest(best, tied)}; {on_test}"
-
-
-def _few(names: list[str]) -> str:
-    """All names, or how many where they would fill a paragraph."""
-    return listed(names) if len(names) <= _TIED else f"{len(names)} others"
+    few = listed([one.name for one in tied]) if 0 < len(tied) <= _TIED else f"{len(tied)} others"
+    level = f"within noise of {few}" if tied else _ahead(run, best)
+    on_test = f"its {words.spoken} on test rows is {reached}{gains}"
+    return f"{subject} does best on validation rows, {level}{_cheapest(best, tied)}; {on_test}"
 
 
 def _ahead(run: Run, best: MethodSummary) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
+    # a lead over a method that was stopped early says nothing about its end
     if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
     sign, mine = 1 if run.higher_chooses else -1, best.choosing_mean
     others = [sign * one.choosing_mean for one in rank(run, "mean") if one is not best and known(one.choosing_mean)]
     if known(mine) and others:
+        # relative to the larger of both, so that it means the same for losses and for fractions
         part = abs(sign * mine - max(others)) / max(abs(mine), abs(max(others)), 1e-300)
         if part < LITTLE:
             little = f"{100 * part:.1g} % of the {score_words(run.choose_by).spoken}"
@@ -179,6 +178,7 @@ def _ahead(run: Run, best: MethodSummary) -> str:
 
 def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     """Which of the methods that are level with the best one costs least, where that is not the best one itself."""
+    # within noise the cheaper method is as good: worth a clause
     least = min(tied, key=lambda one: one.traffic_bytes, default=best)
     if least.traffic_bytes >= best.traffic_bytes:
         return ""
@@ -187,21 +187,12 @@ def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     return f", of which {least.name} {price}" if len(tied) > 1 else f", which {price}"
 
 
-def _gains(entry: MethodSummary, words: ScoreWords) -> str:
-    """What it gains on both references, as the rest of a sentence."""
-    return gains_said(words, None if entry.alone else entry.gain, entry.gain_over_one)
-
-
-def _unfinished(run: Run) -> list[str]:
+def _doubts(run: Run) -> list[str]:
+    """Methods that may yet do better, and clients that no mean counts."""
     late = [entry.method for entry in run.methods if entry.converged is False and not entry.diverged]
-    if not late:
-        return []
-    return [f"{listed(late)} had not converged when training stopped and may do better with more rounds."]
-
-
-def _unscored(run: Run) -> list[str]:
-    """Clients that no mean counts, and why."""
-    return [] if run.summary.unscored is None else [run.summary.unscored.sentence]
+    few = "had not converged when training stopped and may do better with more rounds."
+    unscored = [] if run.summary.unscored is None else [run.summary.unscored.sentence]
+    return [*([f"{listed(late)} {few}"] if late else []), *unscored]
 
 
 def _choice(run: Run) -> str:
@@ -224,7 +215,7 @@ def rank(run: Run, statistic: str) -> list[MethodSummary]:
     entries = [
         entry
         for entry in run.methods
-        if not entry.diverged and entry.chosen is not False and not absent(getattr(entry.score, statistic))
+        if not entry.diverged and entry.chosen is not False and known(getattr(entry.score, statistic))
     ]
     return sorted(entries, key=lambda entry: getattr(entry.score, statistic), reverse=run.higher_is_better)
 
@@ -257,7 +248,7 @@ def _average(found: _Contest, words: ScoreWords) -> str:
             return f"{text}{level} ({reached})"
         return f"{text}, ahead of {found.together.method} ({words.show(found.together.score.mean)})"
     text = f"{best.method} is best on average{level}" if several else best.method
-    if best.gain is None or absent(best.gain.mean):
+    if best.gain is None or not known(best.gain.mean):
         return f"{text} ({value})"
     gain = words.gain(best.gain.mean, best.gain.low, best.gain.high)
     return f"{text} ({value}, {gain} against training alone{'' if best.gain.is_clear else ': not a clear difference'})"
@@ -280,15 +271,6 @@ def _worst(found: _Contest, words: ScoreWords) -> str:
     if worst is found.best:
         return f"it is also best for the worst tenth of clients{others} ({shown})"
     return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
-
-
-def _alone(parts: Answer) -> str:
-    """Clients that are clearly better or worse off than alone."""
-    if parts.personalized is None:
-        return ""
-    if parts.compared is None:
-        return "whether clients would do better alone is not known"
-    return verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
 
 
 def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:

@@ -94,11 +94,6 @@ def chosen_of(rows: list[ChoiceRow]) -> tuple[int, ChoiceRow]:
     return next((place, row) for place, row in enumerate(rows) if row.chosen)
 
 
-def is_dial(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder holds a finished dial."""
-    return (Path(folder) / "dial.json").is_file()
-
-
 def read_dial(folder: str | os.PathLike[str]) -> ChoiceFound:
     """Read a dial's folder; RequestError says in one sentence why it cannot be."""
     path = Path(folder)

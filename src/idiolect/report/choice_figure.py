@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score against a setting, with every client's choice marked, above what each of its values cost."""
+"""Score against a setting, with every client's choice marked, above what each value cost: drawn, and as data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from idiolect.report.choice import ChoiceFound, chosen_of
+from idiolect.report.figure_data import Data
+from idiolect.report.folder import floats
+from idiolect.report.packed import packed
 from idiolect.report.style import (
     BLUE,
     DASHED,
@@ -74,13 +77,13 @@ def _scores(axes: Axes, choice: ChoiceFound) -> None:
     found, scale, places = choice.found, choice.words.scale, np.arange(len(choice.values))
     _clients(axes, choice)
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", DASHED, 1.4)):
-        line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
+        line = floats([getattr(entry.test, part) for entry in found.values]) * scale
         look: Look = {"color": _MEAN, "linestyle": style, "linewidth": width, "marker": "o", "markersize": 3.5}
         axes.plot(places, line, zorder=4, label=f"one value for all: {part.replace('_', ' ')}", **look)
-        own = _numbers([getattr(found.chosen.test, part)])[0] * scale
+        own = floats([getattr(found.chosen.test, part)])[0] * scale
         chosen = f"own choice: {part.replace('_', ' ')}"
         axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3, label=chosen)
-    low, high = (_numbers([(one.test.interval or (None, None))[end] for one in found.values]) * scale for end in (0, 1))
+    low, high = (floats([(one.test.interval or (None, None))[end] for one in found.values]) * scale for end in (0, 1))
     axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4, label="95 % interval of the mean")
     axes.set_ylabel(f"test {choice.words.title}")
     axes.tick_params(labelbottom=False)
@@ -94,7 +97,7 @@ def _clients(axes: Axes, choice: ChoiceFound) -> None:
     dot: Look = {"s": 30 if len(names) <= 60 else 12, "color": _CHOICE, "linewidths": 0.8, "edgecolors": PAPER}
     label: Look = {"va": "center", "color": MUTED, "fontsize": 7}
     for order, name in enumerate(names):
-        scores = _numbers([row.test for row in rows[name]]) * choice.words.scale
+        scores = floats([row.test for row in rows[name]]) * choice.words.scale
         axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2, label=f"client {name}")
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
@@ -133,5 +136,21 @@ def _legend(figure: Figure, choice: ChoiceFound) -> None:
     add_legend(figure, entries, ncols=3, columnspacing=1.4)
 
 
-def _numbers(values: list[float | None]) -> np.ndarray:
-    return np.array([np.nan if value is None else value for value in values], float)
+def choice_data(choice: ChoiceFound) -> Data:
+    """Score at every value, of all clients and of each, with its choice, and what each value sent."""
+    found, rows = choice.found, choice.of_clients()
+    tests = [entry.test for entry in found.values]
+    return {
+        "kind": "choice",
+        "title": f"test {choice.words.title}",
+        "scale": choice.words.scale,
+        "setting": found.setting,
+        "values": [choice.named(entry.value) for entry in found.values],
+        "mean": [test.mean for test in tests],
+        "worst": [test.worst_decile for test in tests],
+        "own": [found.chosen.test.mean, found.chosen.test.worst_decile],
+        "bytes": [entry.spent.traffic_bytes for entry in found.values],
+        "names": list(rows),
+        "scores": packed(floats([row.test for lines in rows.values() for row in lines])),
+        "chosen": [chosen_of(lines)[0] for lines in rows.values()],
+    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from idiolect.record.choices import Choice, ChoiceRow, OwnChoice, ValueTried
+from idiolect.record.choices import Choice, OwnChoice, ValueTried
 from idiolect.report.choice import ChoiceFound, chosen_of, shown
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
 from idiolect.report.wording import count, kilobytes, listed, megabytes, plural, size
 from idiolect.visible import plainly
 
@@ -19,10 +19,7 @@ def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
     """The answer in words, then two tables."""
     choice = plainly(choice)
     more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {choice.file}")
-    values, clients = (
-        below_each_other(tables_of(columns, width, gap=2, below=below))
-        for columns, below in ((_by_value(choice), 1), (_by_client(choice), 0))
-    )
+    values, clients = tables_of(_by_value(choice), width, gap=2, below=1), tables_of(_by_client(choice), width, gap=2)
     return printed(answer(choice), "", *values, legend(choice), "", *clients, *more, width=width)
 
 
@@ -105,9 +102,15 @@ def _by_value(choice: ChoiceFound) -> list[TextColumn]:
 def _score_columns(choice: ChoiceFound) -> list[TextColumn]:
     unit = f" {choice.words.unit}" if choice.words.unit else ""
     entries: list[ValueTried | OwnChoice] = [*choice.found.values, choice.found.chosen]
-    four = zip(*(_four(entry, choice) for entry in entries))
+    rows = []
+    for entry in entries:
+        both = entry.validation, entry.test
+        cells = [choice.words.bare(value) for one in both for value in (one.mean, one.worst_decile)]
+        # only the test mean has its interval: it is the number that is quoted
+        cells[2] += choice.interval(entry.test)
+        rows.append(cells)
     heads = (f"validation\nmean{unit}", "worst\n10 %", f"test mean{unit}\n[95 %]", "worst\n10 %")
-    return [TextColumn(head, cells, rank=place in (0, 1)) for place, (head, cells) in enumerate(zip(heads, four))]
+    return [TextColumn(head, cells, rank=place in (0, 1)) for place, (head, cells) in enumerate(zip(heads, zip(*rows)))]
 
 
 def _cost_columns(found: Choice) -> list[TextColumn]:
@@ -126,22 +129,17 @@ def _cost_columns(found: Choice) -> list[TextColumn]:
     ]
 
 
-def _four(entry: ValueTried | OwnChoice, choice: ChoiceFound) -> list[str]:
-    """Mean and worst tenth on both splits; the test mean with its interval."""
-    cells = [
-        choice.words.bare(value) for one in (entry.validation, entry.test) for value in (one.mean, one.worst_decile)
-    ]
-    cells[2] += choice.interval(entry.test)
-    return cells
-
-
 def _by_client(choice: ChoiceFound) -> list[TextColumn]:
     """Every client's test score at every value, brackets mark its choice; and the bytes that its choice cost it."""
     clients = dict(list(choice.of_clients().items())[:MOST_CLIENTS])
     chosen = [chosen_of(own)[1] for own in clients.values()]
-    tested = [TextColumn("test at\nits choice", [choice.words.bare(one.test) for one in chosen])]
+    bare = choice.words.bare
+    tested = [TextColumn("test at\nits choice", [bare(one.test) for one in chosen])]
     if len(choice.values) <= MOST_VALUES:
-        tested = _columns_by_value(choice, list(clients.values()))
+        marks = [
+            [f"[{bare(row.test)}]" if row.chosen else f"{bare(row.test)} " for row in own] for own in clients.values()
+        ]
+        tested = [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marks))]
     return [
         TextColumn("client", list(clients), words=True, least=LABEL),
         TextColumn("training\nrows", [count(choice.training_rows(own[0])) for own in clients.values()], rank=1),
@@ -149,9 +147,3 @@ def _by_client(choice: ChoiceFound) -> list[TextColumn]:
         TextColumn("chooses", [shown(one.value) for one in chosen]),
         TextColumn("its own\nkB there", [kilobytes(one.traffic_bytes) for one in chosen], rank=1),
     ]
-
-
-def _columns_by_value(choice: ChoiceFound, clients: list[list[ChoiceRow]]) -> list[TextColumn]:
-    bare = choice.words.bare
-    marked = [[f"[{bare(row.test)}]" if row.chosen else f"{bare(row.test)} " for row in own] for own in clients]
-    return [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marked))]

@@ -9,7 +9,7 @@ import numpy as np
 
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.html import LIMIT
-from idiolect.report.packed import Pool
+from idiolect.report.packed import packed
 from idiolect.report.style import page_colour
 from idiolect.report.wording import ScoreWords
 
@@ -41,27 +41,23 @@ def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, st
     for table in tables:
         for name in table.client:
             places.setdefault(str(name), len(places))
-    pool, new = Pool(), set[int]()
+    # packed columns and their numbers: one that several methods share, rows of each client say, is kept once
+    pool, new = dict[str, int](), set[int]()
     methods = []
     for table in tables:
+        # methods may have other clients, or another order: columns are by client, not by row
         at = np.asarray([places[str(name)] for name in table.client], int)
         new |= set(at[table.held_out].tolist())
+        verdicts = [ABSENT] * len(places)  # a character per client: the place of its verdict, or why there is none
+        for place, verdict in zip(at, table.verdict):
+            verdicts[place] = str(VERDICTS.index(verdict)) if verdict in VERDICTS else NOTHING
         entry: dict[str, object] = {"method": table.method, "colour": page_colour(colours[table.method])}
-        entry["verdict"] = _verdicts(table, at, len(places))
-        methods.append(entry | {key: pool.add(_spread(table, name, at, len(places))) for key, name in _COLUMNS.items()})
+        entry["verdict"] = "".join(verdicts)
+        for key, name in _COLUMNS.items():
+            column = np.full(len(places), np.nan)
+            column[at] = np.asarray(getattr(table, name), float)
+            # a method without such numbers, as one without a shared model: the page leaves the column out
+            entry[key] = pool.setdefault(packed(column), len(pool)) if np.isfinite(column).any() else None
+        methods.append(entry)
     facts = {"limit": LIMIT, "shown": shown, "verdicts": VERDICTS, "names": list(places), "fresh": sorted(new)}
-    return facts | {"columns": pool.columns, "methods": methods}
-
-
-def _spread(table: ClientTable, name: str, at: np.ndarray, clients: int) -> np.ndarray:
-    values = np.full(clients, np.nan)
-    values[at] = np.asarray(getattr(table, name), float)
-    return values
-
-
-def _verdicts(table: ClientTable, at: np.ndarray, clients: int) -> str:
-    """A character per client: the place of its verdict in `VERDICTS`, or why there is none."""
-    letters = [ABSENT] * clients
-    for place, verdict in zip(at, table.verdict):
-        letters[place] = str(VERDICTS.index(verdict)) if verdict in VERDICTS else NOTHING
-    return "".join(letters)
+    return facts | {"columns": list(pool), "methods": methods}

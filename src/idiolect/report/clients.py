@@ -36,9 +36,6 @@ class ClientTable:
     expected_low: np.ndarray
     expected_high: np.ndarray
     one: np.ndarray  # score of one model for all
-    over_one: np.ndarray  # gain against it
-    over_one_low: np.ndarray
-    over_one_high: np.ndarray
     verdict: np.ndarray  # of `VERDICTS`, or '' where there is nothing to compare with
     held_out: np.ndarray  # never trained
     seed_personal: np.ndarray  # (seeds, clients)
@@ -64,65 +61,47 @@ class ClientTable:
 def client_table(run: Run, method: str) -> ClientTable:
     """Gather one method's rows of clients.parquet into one row per client."""
     rows = of_method(run.clients, method)
-    names = np.asarray(rows["client"].cast(pa.string()).to_pylist(), dtype=object)
+    names = rows["client"].cast(pa.string()).to_pylist()
+    place = {name: number for number, name in enumerate(dict.fromkeys(names))}  # in the order of the file
+    # a method may have lost clients in some seed: cells that no row fills stay not-a-number
     seeds, seed_of = np.unique(rows["seed"].to_numpy(), return_inverse=True)
-    client, client_of = _in_order(names)
+    at = seed_of, np.asarray([place[name] for name in names], int)
 
     def spread(column: str) -> np.ndarray:
-        cells = np.full((len(seeds), len(client)), np.nan)
-        cells[seed_of, client_of] = numbers(rows, column)
+        cells = np.full((len(seeds), len(place)), np.nan)
+        cells[at] = numbers(rows, column)
         return cells
 
-    recorded = np.full((len(seeds), len(client)), "", dtype=object)
+    refit = run.summary.refit and any(entry.tuned for entry in run.methods if entry.method == method)
+    means = {name: mean_known(spread(column)) for name, column in _MEANS.items()}
+    older = np.isnan(means["expected"])  # a folder from before gains were moved toward their mean
+    for end in ("", "_low", "_high"):
+        means[f"expected{end}"] = np.where(older, means[f"gain{end}"], means[f"expected{end}"])
+    verdicts = np.full((len(seeds), len(place)), "", dtype=object)
     if "verdict" in rows.column_names:
-        recorded[seed_of, client_of] = [verdict or "" for verdict in rows["verdict"].to_pylist()]
-    personal, seed_gain = spread("score"), spread("gain")
-    gain, low, high = (mean_known(spread(f"gain{end}")) for end in _ENDS)
-    moved = [mean_known(spread(f"gain_expected{end}")) for end in _ENDS]
-    expected = [np.where(np.isnan(moved[0]), own, one) for own, one in zip((gain, low, high), moved)]
-    over_one = [mean_known(spread(f"gain_over_one{end}")) for end in _ENDS]
+        verdicts[at] = [verdict or "" for verdict in rows["verdict"].to_pylist()]
+    # the same for all seeds; an older folder judged each seed by itself
+    verdict = np.where((verdicts == verdicts[:1]).all(axis=0), verdicts[0] if len(seeds) else "", "unclear")
     return ClientTable(
         method=method,
         seeds=seeds,
-        client=client,
-        train_rows=mean_known(spread("train_rows") + (spread("validation_rows") if _is_refit(run, method) else 0)),
-        test_rows=mean_known(spread("test_rows")),
-        alone=mean_known(spread("local_score")),
+        client=np.asarray(list(place), dtype=object),
+        # after a refit models were trained on validation rows, too
+        train_rows=mean_known(spread("train_rows") + (spread("validation_rows") if refit else 0)),
         shared=mean_known(spread(f"test_shared_{run.score}_selected")),
-        personal=mean_known(personal),
-        gain=gain,
-        gain_low=low,
-        gain_high=high,
-        expected=expected[0],
-        expected_low=expected[1],
-        expected_high=expected[2],
-        one=mean_known(spread("one_score")),
-        over_one=over_one[0],
-        over_one_low=over_one[1],
-        over_one_high=over_one[2],
-        verdict=np.where(np.isnan(gain), "", _agreed(recorded)),
+        verdict=np.where(np.isnan(means["gain"]), "", verdict),
         held_out=np.nan_to_num(mean_known(spread("held_out"))) > 0,
-        seed_personal=personal,
-        seed_gain=seed_gain,
+        seed_personal=spread("score"),
+        seed_gain=spread("gain"),
+        **means,
     )
 
 
-def _is_refit(run: Run, method: str) -> bool:
-    """Whether the method's models were trained on validation rows, too."""
-    return run.summary.refit and any(entry.tuned for entry in run.methods if entry.method == method)
-
-
-_ENDS = ("", "_low", "_high")
-
-
-def _in_order(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct names as they first appear, and each row's position among them."""
-    position = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    return np.asarray(list(position), dtype=object), np.asarray([position[name] for name in names], int)
-
-
-def _agreed(recorded: np.ndarray) -> np.ndarray:
-    """The verdict that all of a client's seeds have; 'unclear' where an older folder judged each seed by itself."""
-    if not len(recorded):
-        return np.full(recorded.shape[1], "", dtype=object)
-    return np.where((recorded == recorded[0]).all(axis=0), recorded[0], "unclear")
+_MEANS = {  # columns of clients.parquet that become means over seeds
+    "test_rows": "test_rows",
+    "alone": "local_score",
+    "personal": "score",
+    "one": "one_score",
+    **{f"gain{end}": f"gain{end}" for end in ("", "_low", "_high")},
+    **{f"expected{end}": f"gain_expected{end}" for end in ("", "_low", "_high")},
+}

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Breakdown, MethodSummary, Personalization
-from idiolect.report.wording import NONE, ScoreWords, count, megabytes, percent, score_words, small
+from idiolect.report.wording import NONE, ScoreWords, count, megabytes, score_words, small, whole
 
 CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
 ANNOUNCED = "\N{RIGHTWARDS ARROW}"  # marks the method that validation rows choose
@@ -59,23 +59,11 @@ class MethodRow:
 
 def method_row(entry: MethodSummary, announced: str | None = None, one: str | None = None) -> MethodRow:
     """One method of the summary; `announced` is the one that validation rows choose, `one` is one model for all."""
-    return MethodRow(
-        method=entry.method,
-        alone=entry.alone,
-        one=entry.method == one,
-        announced=entry.method == announced,
-        chosen=entry.chosen,
-        converged=None if entry.diverged else entry.converged,
-        diverged=entry.diverged,
-        numbers=_numbers(entry),
-    )
-
-
-def _numbers(entry: MethodSummary) -> dict[str, float | None]:
     gain = None if entry.alone else entry.gain  # against itself a method has nothing to gain
     adapted, new = entry.personalization or Personalization(), entry.new_clients
+    # every name is there for every method, so that tables and files have the same columns whatever was run
     low, high = entry.interval or (None, None)
-    return {
+    numbers = {
         **_taken(entry.score, "mean", "worst_decile", "spread"),
         "interval_low": low,
         "interval_high": high,
@@ -92,6 +80,16 @@ def _numbers(entry: MethodSummary) -> dict[str, float | None]:
         **_taken(entry.storage, "client_bytes", "server_bytes", "model_bytes"),
         **_taken(entry.flops, flops="training"),
     }
+    return MethodRow(
+        method=entry.method,
+        alone=entry.alone,
+        one=entry.method == one,
+        announced=entry.method == announced,
+        chosen=entry.chosen,
+        converged=None if entry.diverged else entry.converged,
+        diverged=entry.diverged,
+        numbers=numbers,
+    )
 
 
 def _taken(part: object, *names: str, **renamed: str) -> dict[str, float | None]:
@@ -109,7 +107,14 @@ class Column:
     about: str  # one sentence for whoever wonders
     show: Callable[[float | None], str] = count
     cell: Callable[[MethodRow], str] | None = None  # where the number alone does not say it
+    rank: int = 0  # when a terminal shows it: 0 always, 1 wherever a run has it, others where there is room
+    places: tuple[str, ...] = ("page", "terminal", "notebook")  # that show it
     contends: Callable[[MethodRow], bool] = lambda row: True  # whether a method can be the best of it
+
+    @property
+    def heading(self) -> str:
+        """The title in one line."""
+        return self.title.replace("-\n", "").replace("\n", " ")
 
     def text(self, row: MethodRow) -> str:
         """How a method's cell reads."""
@@ -120,9 +125,13 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
     """Scores, gains against training alone, and costs; `choosing` is the score that chooses on validation rows."""
     way, unit = 1 if higher_is_better else -1, f" {words.unit}" if words.unit else ""
     validated = f"Mean {choosing.title} on validation rows, by which a method's settings are chosen ({CHOSEN})."
+    one_model = "Mean gain against one model for all."
     tenth, spread = "Mean over the worst tenth of the clients.", "Standard deviation over the clients."
     distance = "Mean squared distance of the models to the optimum."
-    block = "Gradients of the {} block, counted per example."
+    block, together = "Gradients of the {} block, counted per example.", "Gradients per example by block."
+
+    def marked(row: MethodRow) -> str:
+        return with_marks(row.method, row.announced, row.converged is False)
 
     def chosen(row: MethodRow) -> str:
         return (f"{CHOSEN} " if row.chosen else "") + choosing.bare(row["choosing_mean"])
@@ -134,73 +143,35 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
         known = not row.diverged and row["over_one"] is not None
         return "one model" if row.one else row.gain("over_one", words) if known else NONE
 
+    def blocks(row: MethodRow) -> str:
+        return "/".join(count(row[f"gradients_{block}"]).replace(" ", "") for block in ("shared", "personal", "both"))
+
+    # a terminal has the price in one number, and the gradients of all blocks in one column
+    wide, narrow, page = ("page", "terminal"), ("terminal", "notebook"), ("page",)
     return (
         Column("method", "method", 0, "The label of the method in the spec.", cell=marked),
         Column("mean", f"mean{unit}", way, "Mean over clients and seeds.", words.bare),
-        Column("choosing_mean", "valida-\ntion", 0, validated, cell=chosen),
+        Column("choosing_mean", "valida-\ntion", 0, validated, cell=chosen, rank=1),
         Column("worst_decile", "worst\n10 %", way, tenth, words.bare),
-        Column("new_clients", "new\nclients", way, "Clients that never trained.", words.bare),
-        Column("spread", "spread", -1, spread, words.bare),
-        Column("suboptimality", "subopti-\nmality", -1, "F minus its optimum.", small),
-        Column("distance_to_optimum", "squared\ndistance", -1, distance, small),
+        Column("new_clients", "new\nclients", way, "Clients that never trained.", words.bare, rank=1),
+        Column("spread", "spread", -1, spread, words.bare, rank=4, places=wide),
+        Column("suboptimality", "subopti-\nmality", -1, "F minus its optimum.", small, rank=1),
+        Column("distance_to_optimum", "squared\ndistance", -1, distance, small, rank=1),
         Column("gain", "gain over\nalone [95 %]", 1, "Mean gain against training alone.", cell=gain),
-        Column("over_one", "gain over one\nmodel [95 %]", 1, "Mean gain against one model for all.", cell=over_one),
-        Column("helped", "helped\n%", 1, "Clients that are clearly better off than alone.", percent),
-        Column("hurt", "hurt\n%", -1, "Clients that are clearly worse off than alone.", percent),
-        Column("rounds", "rounds", 0, "Messages to the server and back."),
-        Column("upload_bytes", "MB\nup", -1, "From all clients.", megabytes),
-        Column("download_bytes", "MB\ndown", -1, "To all clients.", megabytes),
-        Column("gradients_shared", "gradients\nshared", 0, block.format("shared")),
-        Column("gradients_personal", "\npersonal", 0, block.format("personal")),
-        Column("gradients_both", "\nboth", 0, "Gradients of both blocks in one pass."),
+        Column("over_one", "gain over one\nmodel [95 %]", 1, one_model, cell=over_one, rank=2),
+        Column("helped", "helped\n%", 1, "Clients that are clearly better off than alone.", whole),
+        Column("hurt", "hurt\n%", -1, "Clients that are clearly worse off than alone.", whole),
+        Column("rounds", "rounds", 0, "Messages to the server and back.", rank=3),
+        Column("traffic_bytes", "MB", -1, "Everything that crossed the wire.", megabytes, places=narrow),
+        Column("upload_bytes", "MB\nup", -1, "From all clients.", megabytes, rank=5, places=wide),
+        Column("download_bytes", "MB\ndown", -1, "To all clients.", megabytes, rank=5, places=wide),
+        Column("gradients_shared", "gradients\nshared", 0, block.format("shared"), places=page),
+        Column("gradients_personal", "gradients\npersonal", 0, block.format("personal"), places=page),
+        Column("gradients_both", "gradients\nboth", 0, "Gradients of both blocks in one pass.", places=page),
+        Column(
+            "gradients", "gradients\nshared/\npersonal/both", 0, together, cell=blocks, rank=6, places=("terminal",)
+        ),
     )
-
-
-_BLOCKS = ("gradients_shared", "gradients_personal", "gradients_both")
-_ASKED = 1  # the rank of what only runs have that were asked for it: never left out
-_RANKS = {
-    **dict.fromkeys(("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum"), _ASKED),
-    "over_one": 2,
-    "rounds": 3,
-    "spread": 4,
-    "upload_bytes": 5,
-    "download_bytes": 5,
-    "gradients": 6,
-}
-_GAINS = ("gain", "over_one", "helped", "hurt")
-
-
-def short_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """What a notebook shows: scores, both gains, clients, and the price in one number."""
-    detailed = ("spread", "upload_bytes", "download_bytes", *_BLOCKS)
-    return (*(column for column in columns if column.key not in detailed), _traffic())
-
-
-def _traffic() -> Column:
-    return Column("traffic_bytes", "MB", -1, "Everything that crossed the wire.", megabytes)
-
-
-def terminal_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The same columns for a terminal: the price in one number, the three counts of gradients side by side in one."""
-
-    def blocks(row: MethodRow) -> str:
-        return "/".join(count(row[block]).replace(" ", "") for block in _BLOCKS)
-
-    about = "Gradients per example by block; ranked by their sum."
-    gradients = Column("gradients", "gradients\nshared/\npersonal/both", 0, about, cell=blocks)
-    kept = [column for column in columns if column.key not in _BLOCKS]
-    place = next((at for at, column in enumerate(kept) if column.key == "upload_bytes"), len(kept))
-    return (*kept[:place], _traffic(), *kept[place:], gradients)
-
-
-def rank_of(column: Column) -> int:
-    """When a terminal shows it: 0 always, 1 wherever a run has it, others where there is room."""
-    return _RANKS.get(column.key, 0)
-
-
-def is_gain(column: Column) -> bool:
-    """Whether it compares with another method, so that nothing can stand in it where that was not run."""
-    return column.key in _GAINS
 
 
 def adaptation_columns() -> tuple[Column, ...]:
@@ -220,25 +191,20 @@ def adaptation_columns() -> tuple[Column, ...]:
         Column("method", "method", 0, "The label of the method in the spec.", cell=label),
         Column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation.", share),
         Column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models.", share),
-        Column("adapted_better", "better\n%", 0, strictly.format("more"), percent),
-        Column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", percent),
-        Column("adapted_worse", "worse\n%", -1, strictly.format("less"), percent, contends=adapts),
+        Column("adapted_better", "better\n%", 0, strictly.format("more"), whole),
+        Column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", whole),
+        Column("adapted_worse", "worse\n%", -1, strictly.format("less"), whole, contends=adapts),
         Column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients.", share),
         Column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right.", share),
         Column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right.", share),
         Column("neither", "neither\n%", 0, "Rows that neither gets right.", share),
         Column("worst_tenth_g", "worst\nbefore", 1, "Generalized accuracy of the worst tenth of clients.", share),
-        Column("worst_tenth_p", "\nafter", 1, "Personalized accuracy of the worst tenth of clients.", share),
+        Column("worst_tenth_p", "worst\nafter", 1, "Personalized accuracy of the worst tenth of clients.", share),
         Column("new_acc_g", "new\nbefore", 1, "Clients that never trained, before any adaptation.", share),
-        Column("new_acc_p", "\nafter", 1, "Clients that never trained, with their own model.", share),
+        Column("new_acc_p", "new\nafter", 1, "Clients that never trained, with their own model.", share),
     )
 
 
-def marked(row: MethodRow) -> str:
-    """The method's label, with a mark before the announced one and behind one that had not converged."""
-    return with_marks(row.method, row.announced, row.converged is False)
-
-
 def with_marks(label: str, announced: bool, unfinished: bool) -> str:
-    """A label with its marks."""
+    """A label with a mark before the announced method, and behind one that had not converged."""
     return (f"{ANNOUNCED} " if announced else "") + label + (f" {UNFINISHED}" if unfinished else "")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from scipy.special import stdtrit
 
 from idiolect.report.folder import Run, mean_known, numbers, of_method
@@ -22,7 +22,6 @@ from idiolect.report.style import (
     Look,
     add_legend,
     blank,
-    cost_axis,
     fold,
     key,
     method_colours,
@@ -30,7 +29,7 @@ from idiolect.report.style import (
     reach_of,
     widen,
 )
-from idiolect.report.wording import score_words, shortened
+from idiolect.report.wording import short, shortened
 
 
 class Panel(NamedTuple):
@@ -75,11 +74,10 @@ class Curve:
 
 def score_against_cost(run: Run) -> Figure | None:
     """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
-    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
-    curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
+    curves = curves_of(run)
     if not curves:
         return None
-    words, colours = score_words(run.score), method_colours(run)
+    words, colours = run.words, method_colours(run)
     panels, figure = _panels(12, 3.5, len(curves) + 2, (1, 1, 1, 0.62))
     for place, (axes, panel) in enumerate(zip(panels, OF_SCORE)):
         spent = np.concatenate([curve.costs[place].ravel() for curve in curves])
@@ -127,8 +125,22 @@ def _panels(width: float, height: float, keys: int, ratios: tuple[float, ...]) -
 
 
 def _cost_panel(axes: Axes, panel: Panel, spent: np.ndarray, empty: str | None) -> bool:
-    """Scale and name the axis of costs, and say why nothing is drawn where nothing is; whether it is logarithmic."""
-    wide = cost_axis(axes, spent)
+    """Scale and name the axis of costs, and say why nothing is drawn where nothing is.
+
+    It is logarithmic (and True) where costs span more than a factor of 20.
+    """
+    positive = spent[spent > 0]
+    wide = positive.size > 0 and positive.max() / positive.min() > 20
+    if wide:
+        axes.set_xscale("log")
+        decades = np.log10(positive.max() / positive.min())
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
+    elif positive.size:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.max() >= 5)))
+        axes.set_xlim(0, 1.05 * positive.max())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.set_xlabel(fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(OF_SCORE))))
     if empty is not None:
         axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=MUTED)
@@ -146,15 +158,19 @@ def curve_of(run: Run, method: str, diverged: bool) -> Curve:
         cells[seed_of, round_of] = values
         return cells
 
-    mean, worst = (spread(_validation(rows, run.score, which)) for which in ("mean", "worst_decile"))
+    scores = []
+    for statistic in ("mean", "worst_decile"):
+        both = [numbers(rows, f"validation_{kind}_{run.score}_{statistic}") for kind in ("personal", "shared")]
+        values = np.where(np.isnan(both[0]), both[1], both[0])  # the shared model's where a method has no other
+        scores.append(spread(np.where(np.isfinite(values), values, np.nan)))
+    mean, worst = scores
     return Curve(method, tuple(spread(panel.spent(rows)) for panel in OF_SCORE), mean, worst, diverged)
 
 
-def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
-    """The personal models' score; the shared model's where a method has no other."""
-    personal, shared = (numbers(rows, f"validation_{kind}_{score}_{statistic}") for kind in ("personal", "shared"))
-    values = np.where(np.isnan(personal), shared, personal)
-    return np.where(np.isfinite(values), values, np.nan)
+def curves_of(run: Run) -> list[Curve]:
+    """The curves of all methods that were scored on validation rows."""
+    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
+    return [curve for curve in curves if np.isfinite(curve.mean).any()]
 
 
 def rounds_shown(curve: Curve) -> np.ndarray:
@@ -174,11 +190,15 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     if not spends(costs) or not shown.any():  # only where it ends can be shown
         for values, width in ((curve.mean, 1.8), (curve.worst, 1.0)):
             look: Look = {"color": colour, "linewidth": width, "linestyle": (0, (1, 1.6)), "zorder": order}
-            axes.axhline(_last(values) * scale, label=f"{curve.method}: end", **look)
+            means = mean_known(values)
+            means = means[np.isfinite(means)]  # the last round of which something is known
+            end = float(means[-1]) if means.size else float("nan")
+            axes.axhline(end * scale, label=f"{curve.method}: end", **look)
         return
     cost = cost[shown]
     middle, low, high = band(curve.mean[:, everywhere][:, shown] * scale)
     if len(curve.mean) > 1:
+        # on a logarithmic axis there is no place for what cost nothing
         paid = costs > 0 if wide else np.isfinite(costs)
         for own, mean, at in zip(costs, curve.mean * scale, paid):
             axes.plot(own[at], mean[at], color=colour, linewidth=0.7, alpha=0.45, label=f"{curve.method}: a seed")
@@ -199,13 +219,6 @@ def spends(costs: np.ndarray) -> bool:
     return bool(np.nan_to_num(costs).max(initial=0.0) > 0)
 
 
-def _last(values: np.ndarray) -> float:
-    """Where the curve ends: the mean over seeds at its last round."""
-    means = mean_known(values)
-    means = means[np.isfinite(means)]
-    return float(means[-1]) if means.size else float("nan")
-
-
 def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean over seeds with a 95 % t interval, or with the seeds' own range when they are few."""
     middle = mean_known(values)
@@ -213,6 +226,7 @@ def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return middle, np.fmin.reduce(values), np.fmax.reduce(values)
     number = (~np.isnan(values)).sum(axis=0)
     variance = mean_known((values - middle) ** 2) * number / np.maximum(number - 1, 1)
+    # seeds are few: the quantile of t, not of the normal distribution
     half = stdtrit(len(values) - 1, 0.975) * np.sqrt(variance / np.maximum(number, 1))
     return middle, middle - half, middle + half
 
@@ -222,6 +236,7 @@ def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
 
     Nor may a few rounds at the start do so, whose errors are many times those of the end.
     """
+    # where all diverged, their explosion is all there is to see
     calm = [curve for curve in curves if not curve.diverged] or curves
     values = np.concatenate([np.concatenate([curve.mean.ravel(), curve.worst.ravel()]) for curve in calm]) * scale
     values = values[np.isfinite(values)]
@@ -239,6 +254,7 @@ def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
 def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> None:
     entries = []
     for curve in curves:
+        # the first panel is what is sent
         silent = np.isfinite(curve.costs[0]).any() and not spends(curve.costs[0])
         note = " (diverged)" if curve.diverged else " (dotted: sends nothing)" if silent else ""
         entries.append(key(shortened(curve.method, 26) + note, color=colours[curve.method], linewidth=2.4))

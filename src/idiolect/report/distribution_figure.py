@@ -12,7 +12,7 @@ from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, mean_known
 from idiolect.report.style import INK, MUTED, PAPER, Look, add_legend, blank, fold, key, method_colours, reach_of, widen
-from idiolect.report.wording import absent, known, score_words, shortened
+from idiolect.report.wording import known, shortened
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((1, 9), (2, 8), (3, 7), (4, 6))  # deciles
@@ -20,7 +20,7 @@ _BANDS = ((1, 9), (2, 8), (3, 7), (4, 6))  # deciles
 
 def distribution_over_clients(run: Run) -> Figure | None:
     """One row per method: bands of deciles, the median, each seed's mean; None when no client has a score."""
-    words, colours = score_words(run.score), method_colours(run)
+    words, colours = run.words, method_colours(run)
     rows = [(entry, client_scores(run, entry.method) * words.scale) for entry in run.methods]
     if all(np.isnan(scores).all() for _, scores in rows):
         return None
@@ -29,7 +29,11 @@ def distribution_over_clients(run: Run) -> Figure | None:
     for place, (entry, scores) in enumerate(rows):
         if not np.isnan(scores).all():
             _draw(axes, place, entry, scores, colours[entry.method], words.scale)
-    _limits(axes, [scores.ravel() for entry, scores in rows if not entry.diverged])
+    # every client of the methods that finished, short of a few far ones of a heavy tail
+    calm = np.concatenate([scores.ravel() for entry, scores in rows if not entry.diverged] or [np.empty(0)])
+    if not np.isnan(calm).all():
+        axes.set_xlim(*widen(*reach_of(calm[~np.isnan(calm)]), 0.03))
+    # after the limits: how many clients lie beyond them
     for place, (entry, scores) in enumerate(rows):
         _remark(axes, place, entry, mean_known(scores))
     axes.set_yticks(range(len(rows)), [shortened(entry.method, 28) for entry, _ in rows])
@@ -49,10 +53,14 @@ def client_scores(run: Run, method: str) -> np.ndarray:
     return np.where(np.isfinite(scores), scores, np.nan)
 
 
-def _draw(axes: Axes, place: int, entry: MethodSummary, scores: np.ndarray, colour: str, scale: float) -> None:
-    """`scores` is (seeds, clients); deciles are averaged over seeds, as the table's are."""
+def deciles_of(scores: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """The known scores (seeds, clients) of each seed, and their deciles, averaged over seeds as the table's are."""
     seeds = [one[~np.isnan(one)] for one in scores if not np.isnan(one).all()]
-    deciles = np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
+    return seeds, np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
+
+
+def _draw(axes: Axes, place: int, entry: MethodSummary, scores: np.ndarray, colour: str, scale: float) -> None:
+    seeds, deciles = deciles_of(scores)
     for low, high in _BANDS:
         box = ((deciles[low], place - 0.27), deciles[high] - deciles[low], 0.54)
         band = f"deciles {low} to {high}"
@@ -75,8 +83,9 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
     for one in seeds if len(seeds) > 1 else ():
         look: Look = {"color": INK, "linewidth": 0.9, "alpha": 0.6, "zorder": 6}
         axes.plot([one] * 2, [place - 0.44, place - 0.28], label="mean of a seed", **look)
+    # above the band, where its dots do not hide it
     mean, beside = np.mean(seeds), place - 0.345
-    if entry.interval and not any(map(absent, entry.interval)):
+    if entry.interval and all(map(known, entry.interval)):
         ends = np.asarray(entry.interval) * scale
         axes.plot(ends, [beside] * 2, color=INK, linewidth=1.4, zorder=6, label="95 % interval of the mean")
     diamond: Look = {"marker": "D", "zorder": 7}
@@ -85,14 +94,6 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
     if known(worst):
         hollow: Look = {"s": 22, "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1, "label": "worst tenth"}
         axes.scatter(worst * scale, beside, **hollow, **diamond)
-
-
-def _limits(axes: Axes, calm: list[np.ndarray]) -> None:
-    """Hold every client of the methods that finished, short of a few far ones of a heavy tail."""
-    values = np.concatenate(calm) if calm else np.empty(0)
-    values = values[~np.isnan(values)]
-    if values.size:
-        axes.set_xlim(*widen(*reach_of(values), 0.03))
 
 
 def _remark(axes: Axes, place: int, entry: MethodSummary, clients: np.ndarray) -> None:

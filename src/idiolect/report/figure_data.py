@@ -10,9 +10,18 @@ import numpy as np
 
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
-from idiolect.report.columns import INSTANCES
-from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel, band, curve_of, rounds_shown, spends
-from idiolect.report.distribution_figure import client_scores
+from idiolect.report.cost_figure import (
+    OF_OPTIMUM,
+    OF_SCORE,
+    Curve,
+    Panel,
+    band,
+    curve_of,
+    curves_of,
+    rounds_shown,
+    spends,
+)
+from idiolect.report.distribution_figure import client_scores, deciles_of
 from idiolect.report.folder import Run, mean_known, numbers, of_method
 from idiolect.report.packed import packed
 from idiolect.report.privacy import array_line
@@ -26,6 +35,13 @@ _SPENT = (
     "range of the seeds. The buttons switch what is spent, and methods on and off."
 )
 COST, SCORED = "score-against-cost", ["mean over clients", "worst tenth"]
+# as the page calls them: the shared model is the one that a client received
+_SPOKEN = {
+    "both": "both right",
+    "shared_only": "received only",
+    "personal_only": "personal only",
+    "neither": "neither",
+}
 MOST_POINTS = 2000  # recorded rounds of one curve; more are thinned out evenly
 
 
@@ -46,17 +62,17 @@ def run_figures(run: Run) -> dict[str, Data]:
 
 def score_curves(run: Run) -> Data | None:
     """Validation score by what was spent, mean and worst tenth of clients."""
-    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
-    curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
+    curves = curves_of(run)
     if not curves:
         return None
-    colours, words = method_colours(run), score_words(run.score)
+    colours, words = method_colours(run), run.words
     lines = [_score_line(curve, page_colour(colours[curve.method])) for curve in curves]
     return _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
 
 
 def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
     """Curves and deciles of one method of each run, under the names of the runs."""
+    # methods of several runs may have one label: lines are called by run and method
     lines, spreads, colours = list[Line](), list[Data](), series_colours(list(chosen))
     for name, (run, method) in chosen.items():
         label, colour = f"{name}: {method}", page_colour(colours[name])
@@ -76,6 +92,7 @@ def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
     """What is switched between; costs that no method pays are left out."""
+    # a button that switches to an axis of zeros would show nothing
     kept = [place for place in range(len(panels)) if any(spends(costs[place]) for _, costs in lines)]
     full = [line | {"costs": [packed(costs[place]) for place in kept]} for line, costs in lines]
     titles = [panels[place].title for place in kept]
@@ -104,6 +121,7 @@ def optimum_curves(run: Run) -> Data | None:
     for entry in run.methods:
         rows = of_method(run.history, entry.method)
         gap, seeds = numbers(rows, "suboptimality"), rows["seed"].to_numpy()
+        # logarithms: a gap of 0 or below is at the optimum up to rounding, and has no place
         first = _thinned(np.flatnonzero((gap > 0) & (seeds == seeds[:1])))
         if len(first):
             line: Data = {"method": entry.method, "colour": page_colour(colours[entry.method]), "diverged": False}
@@ -117,16 +135,15 @@ def deciles(run: Run) -> Data | None:
     colours, lines = method_colours(run), list[Data]()
     for entry in run.methods:
         lines += [] if entry.diverged else _decile_line(run, entry, page_colour(colours[entry.method]), entry.method)
-    return {"kind": "deciles", "title": f"test {score_words(run.score).title}", "lines": lines} if lines else None
+    return {"kind": "deciles", "title": f"test {run.words.title}", "lines": lines} if lines else None
 
 
 def _decile_line(run: Run, entry: MethodSummary, colour: str, label: str) -> list[Data]:
     """One row of the figure; none where no client has a score."""
     scores = client_scores(run, entry.method)
-    seeds = [one[~np.isnan(one)] for one in scores if not np.isnan(one).all()]
-    if not seeds:
+    if np.isnan(scores).all():
         return []
-    ends = np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
+    _, ends = deciles_of(scores)
     line: Data = {"method": label, "colour": colour, "deciles": [float(f"{end:.6g}") for end in ends]}
     line |= {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
     return [line]
@@ -137,36 +154,21 @@ def who_is_right(run: Run) -> Data | None:
     groups = list[Data]()
     for entry in run.methods:
         if entry.personalization is not None:
-            shares = [getattr(entry.personalization.breakdown, name) for name in INSTANCES]
+            shares = [getattr(entry.personalization.breakdown, name) for name in _SPOKEN]
             groups += [{"name": entry.method, "values": shares}] if known(shares[0]) else []
-    return _bars("test rows (%)", [_spoken(name) for name in INSTANCES], groups, stacked=True) if groups else None
-
-
-def _spoken(instance: str) -> str:
-    """'shared_only' as the page says it: the model that a client received."""
-    return {"both": "both right", "neither": "neither"}.get(instance, instance.replace("_", " ")).replace(
-        "shared", "received"
-    )
+    return _bars("test rows (%)", list(_SPOKEN.values()), groups, stacked=True) if groups else None
 
 
 def routes(run: Run) -> Data | None:
     """How likely rows take the shared version of each layer, by which model gets them right."""
-    groups = [group for entry in run.methods for group in _routes_of(entry)]
-    names = ["all rows", *(_spoken(name) for name in INSTANCES)]
+    groups: list[Data] = []
+    for entry in run.methods:
+        if found := entry.routing:
+            for place, layer in enumerate(found.names):
+                shares = [found.shared_share[place], *(found.by_category[name][place] for name in _SPOKEN)]
+                groups.append({"name": f"{entry.method}: {layer}", "values": shares})
+    names = ["all rows", *_SPOKEN.values()]
     return _bars("mean probability of the shared version (%)", names, groups, stacked=False) if groups else None
-
-
-def _routes_of(entry: MethodSummary) -> list[Data]:
-    found = entry.routing
-    if found is None:
-        return []
-    return [
-        {
-            "name": f"{entry.method}: {layer}",
-            "values": [found.shared_share[place], *(found.by_category[name][place] for name in INSTANCES)],
-        }
-        for place, layer in enumerate(found.names)
-    ]
 
 
 def _bars(title: str, parts: list[str], groups: list[Data], stacked: bool) -> Data:
@@ -179,12 +181,11 @@ def sent(statement: Statement | None) -> Data | None:
         {
             "name": entry.method,
             "arrays": [[array_line(one), one.bytes] for one in entry.uploads],
-            "about": [f"{entry.uploads_in_all:,} uploads of all clients", _least(entry.rows_at_least.rows)],
+            "about": [
+                f"{entry.uploads_in_all:,} uploads of all clients",
+                f"each from {entry.rows_at_least.rows:,} rows at least",
+            ],
         }
         for entry in (statement.methods if statement else ())
     ]
     return {"kind": "sent", "lines": lines, "title": "bytes that a client sends in a round"} if lines else None
-
-
-def _least(rows: int) -> str:
-    return f"each from {rows:,} rows at least"

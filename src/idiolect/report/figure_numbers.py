@@ -34,6 +34,7 @@ def _panel(axes: Axes, number: int) -> Iterator[Row]:
     along_x, along_y = _names(axes.xaxis), _names(axes.yaxis)
     for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.images):
         label = str(artist.get_label() or "_")
+        # matplotlib gives what has no label of its own one that begins so
         if label.startswith("_"):
             continue  # decoration: what stands for a number has a label
         for mark, at, more in _marks(artist):

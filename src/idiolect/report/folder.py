@@ -8,8 +8,10 @@ them.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import os
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from idiolect.record.manifest import check_report_files
 from idiolect.record.privacy import Statement
 from idiolect.record.reading import read_json, read_statement, read_summary
 from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
+from idiolect.report.wording import ScoreWords, score_words
 
 _KEYS = {"history": ("method", "seed", "round"), "clients": ("method", "seed", "client")}
 _LOST = {
@@ -47,11 +50,24 @@ _ALONE_COLUMNS = (
     *("local_score", "gain", "gain_low", "gain_high", "verdict"),
     *("gain_expected", "gain_expected_low", "gain_expected_high"),
 )
-_OTHERS = {  # files that tell folders apart which are no single run
-    "dial.json": "a dial",
-    "advise.json": "advice",
-    "numbers.json": "a reproduction",
-    "splits.json": "several splits, each a run of its own, such as split-01",
+
+
+class Kind(enum.StrEnum):
+    """What a folder holds, in words."""
+
+    run = "a run"
+    dial = "a dial"
+    advice = "advice"
+    reproduction = "a reproduction"
+    splits = "several splits, each a run of its own, such as split-01"
+
+
+_MARKS = {  # what lies in the folders of other commands, and in no run's
+    "dial.json": Kind.dial,
+    "advise.json": Kind.advice,
+    "numbers.json": Kind.reproduction,
+    "splits.json": Kind.splits,
+    "split-01": Kind.splits,
 }
 
 
@@ -90,6 +106,11 @@ class Run:
         return self.summary.higher_is_better[self.score]
 
     @property
+    def words(self) -> ScoreWords:
+        """How that score is written."""
+        return score_words(self.score)
+
+    @property
     def choose_by(self) -> str:
         """The score of validation rows that chose rounds, settings and the announced method."""
         return self.summary.choose_by or self.score
@@ -124,21 +145,28 @@ class Run:
         return set(clients["client"].cast(pa.string()).to_pylist())
 
 
+def kind_of(folder: str | os.PathLike[str]) -> Kind:
+    """What a folder holds, finished or not."""
+    return next((kind for mark, kind in _MARKS.items() if (Path(folder) / mark).exists()), Kind.run)
+
+
 def read(path: str | os.PathLike[str]) -> Run:
     """Read a run folder; FolderError says in one sentence why it cannot be."""
     folder = Path(path)
     refuse_unknown_files(folder)
     check_report_files(folder)
+    # written last of all: without it the run was stopped, or goes on
     finished = (folder / "done").exists()
     summary = _summary(folder, finished)
-    spec_text = _text(folder / "spec.toml")
+    spec_text = read_spec(folder)
     history, clients = (_table(folder / f"{name}.parquet", keys) for name, keys in _KEYS.items())
     missing = _missing(folder, summary, finished)
+    # after the sentences, which say that a method diverged: below, it is as one without scores
     summary, clients = _without_diverged(summary, clients)
     return Run(
         folder,
-        _toml(folder, spec_text),
-        spec_text or "",
+        _parsed(folder, spec_text),
+        spec_text,
         history,
         clients,
         summary,
@@ -173,7 +201,8 @@ def _missing(folder: Path, summary: RunSummary, finished: bool) -> list[str]:
 
 def read_spec(folder: Path) -> str:
     """The text of spec.toml; nothing where there is none."""
-    return _text(folder / "spec.toml") or ""
+    file = folder / "spec.toml"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def read_machine(folder: Path) -> dict[str, object]:
@@ -185,8 +214,14 @@ def numbers(table: pa.Table, column: str) -> np.ndarray:
     """A column as a float64 array; nulls and absent columns are not-a-number."""
     if column not in table.column_names:
         return np.full(table.num_rows, np.nan)
+    # counts and truths become numbers like all others, in which not-a-number stands for a null
     filled = pc.fill_null(table[column].cast(pa.float64(), safe=False), float("nan"))
     return filled.to_numpy()
+
+
+def floats(values: Iterable[float | None]) -> np.ndarray:
+    """A float64 array; None is not-a-number."""
+    return np.array([np.nan if value is None else value for value in values], float)
 
 
 def mean_known(values: np.ndarray) -> np.ndarray:
@@ -219,8 +254,8 @@ def refuse_unknown_files(folder: Path) -> None:
 
 def _summary(folder: Path, finished: bool) -> RunSummary:
     if not (folder / "summary.json").is_file():
-        other = next((text for file, text in _OTHERS.items() if (folder / file).exists()), None)
-        if other is not None:
+        other = kind_of(folder)
+        if other is not Kind.run:
             raise FolderError(f"{folder} holds {other}; name folders of `compare`, `run` or `sweep` here.")
         way_out = (
             "copy the folder again, whole"
@@ -245,6 +280,7 @@ def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummar
     if not lost:
         return summary, clients
     alone = {entry.method for entry in summary.methods if entry.alone}
+    # a gain over a diverged method would be a gain over nothing
     without = bool(alone) and alone <= set(lost)  # nothing is left to gain over
     others = _AGAINST_ALONE if without else ()
     methods = tuple(_blanked(entry, _ANSWERS if entry.diverged else others) for entry in summary.methods)
@@ -265,6 +301,7 @@ def _clients_without(clients: pa.Table, lost: list[str], alone_lost: bool) -> pa
 
 def _blanked(entry: MethodSummary, names: tuple[str, ...]) -> MethodSummary:
     """Without these numbers: as a method that has none."""
+    # its own defaults say what a method has of which nothing is known
     nothing = MethodSummary(entry.method, entry.algorithm)
     return dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names})
 
@@ -289,13 +326,9 @@ def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:
     return table
 
 
-def _text(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.exists() else None
-
-
-def _toml(folder: Path, text: str | None) -> dict[str, object]:
+def _parsed(folder: Path, text: str) -> dict[str, object]:
     try:
-        return tomllib.loads(text or "")
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FolderError(
             f"{str(folder / 'spec.toml')!r} is not valid TOML ({_first_line(error)}); restore the one the run wrote."

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, add_legend, blank, fold, key, panels_across
-from idiolect.report.wording import ScoreWords, score_words, shortened
+from idiolect.report.wording import MINUS, ScoreWords, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
 _EACH_SEED = 300  # clients up to which the dots of single seeds are drawn
@@ -25,11 +25,9 @@ def gain_by_client(run: Run) -> Figure | None:
     """A dot and its interval per client; None when nothing can be compared with training alone."""
     every = (client_table(run, entry.method) for entry in run.methods if not entry.alone)
     tables = [table for table in every if table.compared]
-    return _figure(tables, score_words(run.score)) if tables else None
-
-
-def _figure(tables: list[ClientTable], words: ScoreWords) -> Figure:
-    most = max(table.compared for table in tables)
+    if not tables:
+        return None
+    words, most = run.words, max(table.compared for table in tables)
     named = most <= _NAMED
     names = max(len(str(name)) for table in tables for name in table.client)
     columns = min(len(tables), 2 if named and names > 14 else 3)  # long names leave no room for three
@@ -42,7 +40,9 @@ def _figure(tables: list[ClientTable], words: ScoreWords) -> Figure:
     for axes, table in zip(grid, tables):
         _draw_panel(axes, table, look)
         axes.set_title(shortened(table.method, 60 // columns), pad=17)
-        axes.annotate(_counts(table), (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=MUTED)
+        counts = {verdict: table.counted(verdict) for verdict in VERDICT_COLOURS}
+        said = " · ".join(f"{number:,} {verdict}" for verdict, number in counts.items() if number)
+        axes.annotate(said, (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=MUTED)
     for axes in grid[len(tables) :]:
         axes.set_visible(False)
     _label(figure, grid[: len(tables)], columns, words, named)
@@ -65,13 +65,14 @@ class _Frame(NamedTuple):
 
 def _draw_panel(axes: Axes, table: ClientTable, frame: _Frame) -> None:
     """Clients by name, the largest gain on top; or, too many to name, by rank from the largest loss on."""
-    order = _order(table)
+    order = np.argsort(table.expected, kind="stable")  # the largest expected loss first
+    order = order[np.isfinite(table.expected[order])]
     place = np.arange(len(order)) + (0 if frame.named else 1)
     gains, clients = (axes.xaxis, axes.yaxis) if frame.named else (axes.yaxis, axes.xaxis)
     _draw_intervals(axes, table, order, place, frame)
     _draw_dots(axes, table, order, place, frame)
     (axes.axvline if frame.named else axes.axhline)(0, color=INK, linewidth=0.9, zorder=2)
-    gains.set_major_formatter(_signed())
+    gains.set_major_formatter(FuncFormatter(_signed))
     clients.grid(visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=not frame.named))
     if frame.named:
@@ -89,6 +90,7 @@ def _colours(table: ClientTable, order: np.ndarray) -> np.ndarray:
 def _draw_intervals(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, frame: _Frame) -> None:
     ends = [values[order] * frame.scale for values in (table.expected_low, table.expected_high)]
     known = np.isfinite(ends).all(axis=0)
+    # one collection for all of them: matplotlib is slow at thousands of single lines
     segments = np.stack([np.column_stack(frame.turned(end, place)) for end in ends], axis=1)[known]
     bars = LineCollection(
         list(segments),
@@ -124,17 +126,12 @@ def _draw_dots(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndar
             dots(np.full(len(gain), border), beyond, arrow)
 
 
-def _order(table: ClientTable) -> np.ndarray:
-    """Clients with a gain, the largest expected loss first."""
-    order = np.argsort(table.expected, kind="stable")
-    return order[np.isfinite(table.expected[order])]
-
-
 def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     """A range for all panels: nearly every dot, most of every interval, and 0."""
     gains = np.concatenate([table.expected[np.isfinite(table.expected)] for table in tables]) * scale
     bounds = np.concatenate([np.concatenate([table.expected_low, table.expected_high]) for table in tables]) * scale
     bounds = bounds[np.isfinite(bounds)]
+    # the middle nine tenths set the frame, as far as they reach: one wild client must not flatten the others
     lower, upper = np.quantile(gains, [0.05, 0.95])
     reach = max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
     low, high = max(gains.min(), lower - reach), min(gains.max(), upper + reach)
@@ -146,12 +143,8 @@ def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     return float(low - room), float(high + room)
 
 
-def _counts(table: ClientTable) -> str:
-    return " · ".join(f"{table.counted(verdict):,} {verdict}" for verdict in VERDICT_COLOURS if table.counted(verdict))
-
-
-def _signed() -> FuncFormatter:
-    return FuncFormatter(lambda value, _: "0" if abs(value) < 1e-12 else f"{value:+g}".replace("-", "\N{MINUS SIGN}"))
+def _signed(value: float, _: object) -> str:
+    return "0" if abs(value) < 1e-12 else f"{value:+g}".replace("-", MINUS)
 
 
 def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:

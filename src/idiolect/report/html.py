@@ -7,17 +7,19 @@ import base64
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from idiolect.report import choice, privacy, wording
+from idiolect.report.clients import VERDICTS
 from idiolect.report.columns import INSTANCES
-from idiolect.report.wording import NONE, ScoreWords, plural
+from idiolect.report.wording import NONE, plural
 
 LIMIT = 100  # clients shown at first
+SCRIPTS = ("base", "tables", "clients", "charts", "gain", "cost", "bars", "choice", "map", "lines", "start", "live")
 
 
 class Frame(NamedTuple):
@@ -38,35 +40,31 @@ def left_out(clients: int, file: str) -> str:
 
 def facts(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """Names and values as text; nested ones are written as JSON, absent ones are left out."""
-    return [(name.replace("_", " "), _in_words(value)) for name, value in values.items() if value is not None]
-
-
-def _in_words(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _each_bare(values: Iterable[float | None], words: ScoreWords) -> str:
-    return ", ".join(map(words.bare, values))
+    written = json.JSONEncoder(ensure_ascii=False, default=str).encode
+    told = {name.replace("_", " "): value for name, value in values.items() if value is not None}
+    return [(name, value if isinstance(value, str) else written(value)) for name, value in told.items()]
 
 
 def fill(template: str, frame: Frame, **parts: object) -> str:
     """The page as text."""
-    pages = _environment()
     rare: dict[str, object] = {"page_data": {"figures": {}}, "live": False}
-    # The page allows these scripts and no other, whatever a client is called.
-    scripts = [_library(), pages.get_template("page.js").render()]
-    rare |= {"script_hashes": [_digest(script) for script in scripts], "library": scripts[0]}
-    return pages.get_template(template).render(rare | parts, frame=frame)
+    return _environment().get_template(template).render(rare | parts, frame=frame, scripts=_scripts())
 
 
 @functools.cache
-def _library() -> str:
-    """The charting library: our own copy, as it was published, so that it needs no escaping."""
-    return (Path(__file__).parent / "vendor" / "echarts.common.min.js").read_text(encoding="utf-8")
+def _scripts() -> list[tuple[str, str]]:
+    """The charting library as it was published, and the script of all pages, each with its hash.
 
-
-def _digest(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
+    The page allows these scripts and no other, whatever a client is called. Neither holds anything of a run: what they
+    draw stands in the page as data.
+    """
+    here = Path(__file__).parent
+    own = [here / "templates" / "script" / f"{name}.js" for name in SCRIPTS]
+    texts = [
+        "".join(file.read_text(encoding="utf-8") for file in files)
+        for files in ([here / "vendor" / "echarts.common.min.js"], own)
+    ]
+    return [(text, base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()) for text in texts]
 
 
 @functools.cache
@@ -78,11 +76,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # not-a-number is no JSON: better an error here than a page whose script stops
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    spoken = ("count", "megabytes", "kilobytes", "percent", "plural", "size", "listed")
+    spoken = ("count", "megabytes", "kilobytes", "whole", "plural", "size", "listed")
     pages.filters |= {name: getattr(wording, name) for name in spoken}
-    pages.filters |= {"upper_first": wording.upper, "facts": facts, "left_out": left_out, "each_bare": _each_bare}
+    pages.filters |= {"upper_first": wording.upper, "facts": facts, "left_out": left_out}
     pages.filters |= {"shown": choice.shown, "zip": zip, "common_lines": privacy.common_lines}
     pages.filters |= {"array_name": privacy.array_name, "array_line": privacy.array_line}
-    pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES}
+    pages.filters |= {"protection_line": privacy.protection_line}
+    pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}
     return pages

@@ -38,6 +38,7 @@ def live_page(folder: Path, standing: Mapping[str, object], state: str = "runnin
 
 def write_stopped(folder: Path, standing: Mapping[str, object]) -> None:
     """Leave what was shown last in the folder of a run that ended early; a report that is there already stays."""
+    # no spec: it stopped before it began; a summary: the report of an earlier, longer run stands
     if not (folder / "spec.toml").is_file() or (folder / "summary.json").is_file():
         return
     write_page(folder, live_page(folder, standing, "stopped"), [])
@@ -53,7 +54,7 @@ def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str
 
 def run_so_far(folder: Path) -> Run | None:
     """The recorded rounds of every method that has begun, from the checkpoints' histories; None before the first."""
-    rows = _recorded_rows(folder)
+    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, _seeds(folder))]
     columns = {key: None for row in rows for key in row}
     score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
@@ -65,29 +66,17 @@ def run_so_far(folder: Path) -> Run | None:
     return Run(folder, {}, "", table, pa.table({"client": pa.array([], pa.string())}), summary, {}, False, ())
 
 
-def _recorded_rows(folder: Path) -> list[Row]:
-    seeds = _seeds(folder)
-    return [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
-
-
 def _rows(file: Path, seeds: int) -> list[Row]:
     """Rows with their method and seed. A line is a recorded round: one row per lane, or that of the only one."""
     name, found = file.parent.name, list[Row]()
-    for line in _whole_lines(file):
-        lanes: Sequence[Row] = line if isinstance(line, list) else [line]
-        for lane, row in enumerate(lanes):
-            group, seed = divmod(lane, seeds)
-            method = name if len(lanes) <= seeds else f"{name} ({group + 1})"
-            found.append(row | {"method": method, "seed": seed})
-    return found
-
-
-def _whole_lines(file: Path) -> list[Any]:
-    """What can be read: the last line may be on its way."""
-    found: list[Any] = []
-    with contextlib.suppress(OSError, ValueError):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            found.append(json.loads(line))
+    with contextlib.suppress(OSError, ValueError):  # the last line may be on its way
+        for text in file.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            lanes: Sequence[Row] = line if isinstance(line, list) else [line]
+            for lane, row in enumerate(lanes):
+                group, seed = divmod(lane, seeds)
+                method = name if len(lanes) <= seeds else f"{name} ({group + 1})"
+                found.append(row | {"method": method, "seed": seed})
     return found
 
 

@@ -98,6 +98,7 @@ class LivePage:
         if self._seen and time.monotonic() - self._seen < RECENT:
             self._shown.wait(WAIT)
             time.sleep(0.2)  # the last answer is on its way
+        # after the wait: a browser that looks on has its last page
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -117,6 +117,7 @@ def _to_mlflow(module: ModuleType, name: str, curves: list[Curve], target: str) 
         settings = {"method": curve.method, "seed": curve.seed, **curve.settings}
         for key, value in settings.items():
             client.log_param(made, _tag(key), str(value)[:500])
+        # what the run ended with stands at its last round, beside the history
         last = curve.points[-1][0]
         points = [(tag, value, step) for step, values in curve.points for tag, value in values.items()]
         points += [(tag, value, last) for tag, value in curve.end.items()]

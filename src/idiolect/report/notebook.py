@@ -8,8 +8,7 @@ from html import escape
 
 from idiolect.report import advise_table
 from idiolect.report.advise_table import MOST_CLIENTS, Advised
-from idiolect.report.columns import short_columns
-from idiolect.report.table import ComparisonTable, title_of
+from idiolect.report.table import ComparisonTable
 from idiolect.report.text import more_clients
 
 Cell = tuple[str, bool]  # text, and whether it is the best of its column
@@ -17,8 +16,8 @@ Cell = tuple[str, bool]  # text, and whether it is the best of its column
 
 def comparison_html(table: ComparisonTable) -> str:
     """The methods side by side, the best of each column bold, below the answer in words."""
-    columns = short_columns(table.columns)
-    heads = [title_of(columns, place) for place in range(len(columns))]
+    columns = table.columns("notebook")
+    heads = [column.heading for column in columns]
     legend = table.legend({column.key for column in columns})
     missing = [f"Not found: {sentence}" for sentence in table.missing]
     return _html([table.answer.sentence], heads, table.cells(columns), legend, missing)

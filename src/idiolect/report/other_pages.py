@@ -7,11 +7,10 @@ from pathlib import Path
 
 from idiolect.record.reading import read_statement
 from idiolect.report import advise_table, choice_table, splits_table
-from idiolect.report.advise_figure import drawn_map
+from idiolect.report.advise_figure import drawn_map, map_data
 from idiolect.report.advise_table import Advised
 from idiolect.report.choice import ChoiceFound
-from idiolect.report.choice_data import choice_figure, map_figure
-from idiolect.report.choice_figure import drawn_choice
+from idiolect.report.choice_figure import choice_data, drawn_choice
 from idiolect.report.figure_data import sent
 from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import Frame, facts, fill
@@ -27,7 +26,7 @@ def write_dial_page(choice: ChoiceFound) -> Path:
     told = [f"Dial {found.name}", found.method, plural(len(found.clients), "client"), plural(len(found.seeds), "seed")]
     frame = Frame(f"{found.name}: idiolect dial", told, *_headed(choice_table.sentences(choice), choice.path))
     parts: dict[str, object] = {"choice": choice, "legend": choice_table.legend(choice), "drawn": drawn}
-    parts["page_data"] = {"figures": {"dial": choice_figure(choice)} | _sent(choice.path)}
+    parts["page_data"] = {"figures": {"dial": choice_data(choice)} | _sent(choice.path)}
     return write_page(choice.path, fill("dial.html", frame, **parts, **_of_folder(choice.path)), drawn)
 
 
@@ -49,7 +48,7 @@ def write_advice_page(advised: Advised) -> Path:
     told = [f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"]
     frame = Frame(f"{found.name}: idiolect advise", told, *_headed(advise_table.sentences(advised), advised.path))
     parts: dict[str, object] = {"advised": advised, "told": advise_table, "unsure": unsure, "drawn": drawn}
-    parts["page_data"] = {"figures": {"map": map_figure(advised)} | _sent(advised.path)}
+    parts["page_data"] = {"figures": {"map": map_data(advised)} | _sent(advised.path)}
     return write_page(advised.path, fill("advise.html", frame, **parts, **_of_folder(advised.path)), drawn)
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import answer as answers
-from idiolect.report import choice_table, sections
+from idiolect.report import choice_table
 from idiolect.report.choice import ChoiceFound
-from idiolect.report.choice_data import choice_figure
-from idiolect.report.choice_figure import drawn_choice
+from idiolect.report.choice_figure import choice_data, drawn_choice
 from idiolect.report.client_data import client_data, score_facts
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.figure_data import run_figures
@@ -55,14 +54,18 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
 
 def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[ChoiceFound] = ()) -> str:
     """The page as text."""
-    words, table = score_words(run.score), compare(run)
+    words, table = run.words, compare(run)
     tables = [client_table(run, entry.method) for entry in run.methods if not entry.diverged]
     tables = [one for one in tables if len(one)]
+    # the clients of the method that the answer speaks of are shown first
     wanted = table.answer.personalized or table.answer.best
     shown = next((place for place, one in enumerate(tables) if one.method == wanted), 0)
+    # answers are about the clients that trained, so new ones are not counted among them
+    trained, new = len(run.names()), len(run.names(held_out=True))
+    counted = [plural(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []
     frame = Frame(
         title=f"{run.name}: idiolect report",
-        facts=[f"Run {run.name}", plural(len(run.methods), "method"), *_clients_counted(run)],
+        facts=[f"Run {run.name}", plural(len(run.methods), "method"), *counted],
         answer=table.answer.headline,
         folder=run.path.name,
         caution=None if run.finished else run.missing[0],
@@ -81,10 +84,10 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         drawn=drawn,
         choices=choices,
         seeds=max((len(entry.seeds) for entry in run.methods), default=1),
-        clients=sections.clients(tables, shown, words),
+        tables=tables,
+        shown=shown,
         page_data=_page_data(run, tables, shown, choices),
         privacy=run.privacy,
-        settings=sections.settings(run),
         spec=run.spec_text,
         machine=facts(run.machine),
     )
@@ -94,13 +97,7 @@ def _page_data(
     run: Run, tables: Sequence[ClientTable], shown: int, choices: Sequence[ChoiceFound]
 ) -> dict[str, object]:
     """What the page's script draws from."""
-    figures = run_figures(run) | {f"choice-{place}": choice_figure(choice) for place, choice in enumerate(choices)}
+    figures = run_figures(run) | {f"choice-{place}": choice_data(choice) for place, choice in enumerate(choices)}
     clients = client_data(tables, shown, method_colours(run))
-    score = score_facts(score_words(run.score), run.higher_is_better)
+    score = score_facts(run.words, run.higher_is_better)
     return {"score": score, "clients": clients, "figures": figures}
-
-
-def _clients_counted(run: Run) -> list[str]:
-    """'10 clients and 2 new': answers are about the first, so they are not counted together."""
-    trained, new = len(run.names()), len(run.names(held_out=True))
-    return [plural(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []

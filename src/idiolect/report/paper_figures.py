@@ -17,12 +17,11 @@ from idiolect.record.errors import RequestError
 from idiolect.record.files import write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import advise_figure, choice_figure
-from idiolect.report.advise_table import is_advice, read_advice
-from idiolect.report.choice import is_dial, read_choices, read_dial
+from idiolect.report.advise_table import read_advice
+from idiolect.report.choice import read_choices, read_dial
 from idiolect.report.figure_numbers import HEADS, numbers_of
 from idiolect.report.figures import FIGURES
-from idiolect.report.folder import FolderError, read
-from idiolect.report.splits_table import is_splits
+from idiolect.report.folder import FolderError, Kind, kind_of, read
 from idiolect.report.style import drawing, lay_out, on_paper, to_bytes
 
 KINDS = ("pdf", "svg", "png")
@@ -74,11 +73,12 @@ def write_paper_figures(folder: str | os.PathLike[str], kinds: Sequence[str], wi
 
 def _figures_of(path: Path) -> dict[str, Draw]:
     """The figures of a folder by the names of their files, not drawn yet."""
-    if is_dial(path):
+    kind = kind_of(path)
+    if kind is Kind.dial:
         return {"dial": functools.partial(choice_figure.draw, read_dial(path))}
-    if is_advice(path):
+    if kind is Kind.advice:
         return {"map": functools.partial(advise_figure.draw, read_advice(path))}
-    if is_splits(path):
+    if kind is Kind.splits:
         raise FolderError(f"{path} holds several splits, which have no figure in common; name one, such as split-01.")
     run = read(path)
     found: dict[str, Draw] = {name: functools.partial(draw, run) for name, _, _, draw, _ in FIGURES}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from idiolect.record.privacy import Array, Aside, MethodSent, PreparationSent, Statement
+from idiolect.record.privacy import Array, MethodSent, PreparationSent, Statement
 from idiolect.report.wording import count, plural, size
 
 TITLE = "What left each client"
@@ -26,14 +26,25 @@ def statement_lines(statement: Statement) -> list[str]:
         ways = {"up    ": entry.uploads, "down  ": entry.downloads, "at the end  ": entry.deliveries}
         lines += [f"  {way}{array_line(one)}" for way, arrays in ways.items() for one in arrays]
         if entry.uploads:
-            lines.append(f"  protection: {entry.protection}")
+            lines.append(f"  protection: {protection_line(entry)}")
     return lines
+
+
+def protection_line(entry: MethodSent) -> str:
+    """How a method was protected; of rows, what the clients that spent least and most have spent."""
+    spent = sorted(entry.epsilons, key=lambda one: one.epsilon)
+    if not spent:
+        return entry.protection
+    ends = [f"{one.epsilon:.3g} (client {one.client}, {plural(one.rows, 'row')})" for one in (spent[0], spent[-1])]
+    return f"{entry.protection}; epsilon from {' to '.join(ends)}"
 
 
 def common_lines(statement: Statement) -> list[str]:
     """Preparation, what is not counted in bytes, and what finding out who is alike sent."""
     lines = [_preparation_line(statement.preparation)] if statement.preparation else []
-    lines += [f"Also, not counted in bytes: {_numbered(part)}." for part in statement.also]
+    for part in statement.also:
+        amount = "" if part.numbers is None else f" ({plural(part.numbers, 'number')})"
+        lines.append(f"Also, not counted in bytes: {part.what}{amount}.")
     found = statement.exchange
     if found:
         lines.append(
@@ -41,10 +52,6 @@ def common_lines(statement: Statement) -> list[str]:
             f"each array up from {plural(found.rows_at_least or 0, 'row')} at least. {found.reveals}"
         )
     return lines
-
-
-def _numbered(part: Aside) -> str:
-    return part.what + (f" ({plural(part.numbers, 'number')})" if part.numbers is not None else "")
 
 
 def _preparation_line(found: PreparationSent) -> str:

@@ -15,7 +15,7 @@ from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import Frame, facts, fill
 from idiolect.report.page import write_page
 from idiolect.report.style import page_colour
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
 from idiolect.report.wording import NONE, plural
 
 KINDS = {"equal": "=", "at_most": "\N{LESS-THAN OR EQUAL TO}", "at_least": "\N{GREATER-THAN OR EQUAL TO}"}
@@ -60,7 +60,7 @@ def reproduction_text(found: Reproduced, width: int = WIDTH) -> str:
         TextColumn("verdict", [one.verdict for one in numbers], words=True),
         TextColumn("origin", [one.origin for one in numbers], rank=1, words=True),
     ]
-    return printed(answer(found), "", *below_each_other(tables_of(columns, width)), width=width)
+    return printed(answer(found), "", *tables_of(columns, width), width=width)
 
 
 def write_reproduction_page(reproduced: ReproducedFound) -> Path:
@@ -86,6 +86,7 @@ def _curves(reproduced: ReproducedFound) -> list[Data]:
 
 def _image(path: Path) -> str | None:
     """The figure as an image that holds itself: what a folder's file contains never runs as part of the page."""
+    # a drawing of many thousand points would make the page slow to open
     drawing, pixels = path / "figure.svg", path / "figure.png"
     if drawing.is_file() and drawing.stat().st_size <= LARGE:
         return "data:image/svg+xml;base64," + base64.b64encode(drawing.read_bytes()).decode("ascii")

@@ -15,8 +15,8 @@ from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
 from idiolect.report.answer import level_with
 from idiolect.report.folder import FolderError, Run, read
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
-from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, percent, plural, score_words, ties
+from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
+from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, plural, score_words, ties, whole
 
 HEADS = ("run", "method", "mean", "worst 10 %", "gain over alone [95 %]", "helped %", "hurt %", "rounds", "MB")
 NEEDED = 5  # heads that are shown however narrow the terminal is
@@ -51,8 +51,8 @@ class RunsFound:
             (entry.score.mean, words.bare(entry.score.mean)),
             (entry.score.worst_decile, words.bare(entry.score.worst_decile)),
             (None if gain is None else gain.mean, "alone" if entry.alone else shown),
-            (entry.helped, percent(entry.helped)),
-            (entry.hurt, percent(entry.hurt)),
+            (entry.helped, whole(entry.helped)),
+            (entry.hurt, whole(entry.hurt)),
             (entry.rounds, str(entry.rounds)),
             (entry.traffic_bytes, megabytes(entry.traffic_bytes)),
         ]
@@ -91,6 +91,7 @@ def _same_rows(folders: Sequence[Path]) -> bool:
     files = [folder / "rows.json" for folder in folders]
     if not all(file.is_file() for file in files):
         return False
+    # a digest of the rows that were tested, which no two tables share by chance
     tested = [read_json(file).get("test") for file in files]
     return tested[0] is not None and all(one == tested[0] for one in tested)
 
@@ -104,6 +105,7 @@ def answer(found: RunsFound) -> str:
     means = {name: entry.score.mean or 0.0 for name, entry in chosen.items()}  # all of them have one
     best = (max if run.higher_is_better else min)(means, key=lambda name: means[name])
     entry = chosen[best]
+    # to rounding: the same method in two folders is not better in one of them
     level = [name for name, mean in means.items() if name != best and ties(mean, means[best])]
     others = [
         f"{name} {found.words.show(one.score.mean)}" for name, one in chosen.items() if name not in (best, *level)
@@ -134,7 +136,7 @@ def runs_text(found: RunsFound, width: int = WIDTH) -> str:
     ]
     doubt = caution(found)
     legend = f"{found.words.title} on test rows; →: chosen on validation rows."
-    parts = [*below_each_other(tables_of(columns, width)), legend, *([doubt] if doubt else []), "", answer(found)]
+    parts = [*tables_of(columns, width), legend, *([doubt] if doubt else []), "", answer(found)]
     return printed(*parts, width=width)
 
 
@@ -156,13 +158,15 @@ def runs_facts(found: RunsFound) -> dict[str, object]:
 
 def write_runs_page(found: RunsFound, file: Path) -> Path:
     """Write the page; return its path."""
+    from idiolect.report.client_data import score_facts
     from idiolect.report.figure_data import runs_figures
     from idiolect.report.html import Frame, fill
 
     chosen = {name: (run, method) for name, run in found.runs.items() if (method := chosen_method(run)) is not None}
     number = plural(len(found.runs), "run")
     frame = Frame(f"{number}: idiolect report", [number, *found.runs], answer(found), "the runs", caution(found))
-    data = {"figures": runs_figures(chosen), "score": score_of(found)}
+    first = next(iter(found.runs.values()))  # all of them have its score
+    data = {"figures": runs_figures(chosen), "score": score_facts(found.words, first.higher_is_better)}
     text = fill("runs.html", frame, found=found, heads=HEADS, page_data=data)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -172,10 +176,3 @@ def write_runs_page(found: RunsFound, file: Path) -> Path:
             f"The page must be written to {str(file)!r}, which refused it ({error.strerror}); choose another --out."
         ) from error
     return file
-
-
-def score_of(found: RunsFound) -> dict[str, object]:
-    """How the script writes the score."""
-    from idiolect.report.client_data import score_facts
-
-    return score_facts(found.words, next(iter(found.runs.values())).higher_is_better)

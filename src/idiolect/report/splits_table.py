@@ -13,7 +13,7 @@ from idiolect.record.reading import read_record, read_rows
 from idiolect.record.splits import SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 from idiolect.report.columns import ANNOUNCED, UNFINISHED, with_marks
 from idiolect.report.folder import FolderError
-from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
 from idiolect.report.wording import (
     NONE,
     ScoreWords,
@@ -56,12 +56,6 @@ class SplitsFound:
         return to_json(self.found) | {"answer": answer(self), "clients": to_json(shown)}
 
 
-def is_splits(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder was made for repeated splits."""
-    path = Path(folder)
-    return (path / "splits.json").is_file() or (path / "split-01").is_dir()
-
-
 def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
     """Read the folder; FolderError says in one sentence why it cannot be."""
     path = Path(folder)
@@ -78,12 +72,12 @@ def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
 def splits_text(splits: SplitsFound, width: int = WIDTH) -> str:
     """The methods, the answer in words, and the clients of the method that was announced most."""
     splits = plainly(splits)
-    parts = below_each_other(tables_of(_methods(splits), width, below=1))
+    parts = tables_of(_methods(splits), width, below=1)
     parts += [f"* best of its column. {legend(splits)}", "", answer(splits)]
     clients = splits.of_method(splits.found.personalized)
     if clients:
         parts += ["", f"Clients with {splits.found.personalized}, means over splits:"]
-        parts += below_each_other(tables_of(_clients(splits, clients[:MOST_CLIENTS]), width, gap=2, below=1))
+        parts += tables_of(_clients(splits, clients[:MOST_CLIENTS]), width, gap=2, below=1)
         parts += more_clients(len(clients) - MOST_CLIENTS, "in splits.parquet")
     return printed(*parts, width=width)
 
@@ -189,6 +183,7 @@ def method_cells(splits: SplitsFound, line: SplitsMethod) -> list[tuple[float | 
         (None, NONE) if score is None else (score.mean, words.bare(score.mean) + interval(words, score)),
         (None, NONE) if worst is None else (worst.mean, words.bare(worst.mean)),
     ]
+    # without a method of one model there is nothing that this one could be
     compared = any(one.gain_over_one for one in splits.found.methods)
     alone = "alone" if line.alone else NONE
     for gain, reference in ((line.gain, alone), (line.gain_over_one, "one model" if compared and score else NONE)):

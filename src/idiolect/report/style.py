@@ -17,15 +17,12 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import escape
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from idiolect.report.folder import Run
-from idiolect.report.wording import short
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
 BLUE, SKY, GREEN, VERMILION = "#0072b2", "#56b4e9", "#009e73", "#d55e00"
@@ -98,19 +95,16 @@ _LEGEND_INCHES, _LETTERS_PER_INCH = 1.6, 14
 _PAPER: ContextVar[float | None] = ContextVar("_PAPER", default=None)  # inches; None: the figure's own width
 
 
-def _fonts() -> list[str]:
-    """The font that comes with matplotlib, then whatever this machine has for scripts that it lacks."""
-    known = set(fontManager.get_font_names())
-    return ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
-
-
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
     """Our settings for the time of drawing one figure; afterwards matplotlib is as it was."""
+    # the font that comes with matplotlib, then whatever this machine has for scripts that it lacks
+    known = set(fontManager.get_font_names())
+    fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
     with mpl.rc_context(), warnings.catch_warnings():
         # A user's own style sheet must not change a report. Touching the backend would import pyplot.
         mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
-        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": _fonts()})
+        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": fonts})
         # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
@@ -167,23 +161,6 @@ def page_colour(colour: str) -> str:
     return _PAGE_COLOURS.get(colour, colour)
 
 
-def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
-    """Ticks for a horizontal cost axis; logarithmic (and True) when costs span more than a factor of 20."""
-    positive = costs[costs > 0]
-    wide = positive.size > 0 and positive.max() / positive.min() > 20
-    if wide:
-        axes.set_xscale("log")
-        decades = np.log10(positive.max() / positive.min())
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
-    elif positive.size:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.max() >= 5)))
-        axes.set_xlim(0, 1.05 * positive.max())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    return wide
-
-
 def reach_of(values: np.ndarray) -> tuple[float, float]:
     """The range of all values but a few far ones of a heavy tail."""
     low, high = np.quantile(values, [0.05, 0.95])
@@ -221,8 +198,24 @@ class Drawn:
     svg: bytes
 
     def for_page(self) -> str:
-        """The SVG as HTML; we drew it, so that it needs no escaping."""
-        return for_page(self.svg, self.name, f"{self.title}. {self.caption}")
+        """The SVG as HTML: its own ids, the page's colours and font, words for readers who cannot see it.
+
+        We drew it, so that it needs no escaping.
+        """
+        text = self.svg.decode("utf-8")
+        text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+
+        def fitted(tag: re.Match[str]) -> str:
+            # ids of several figures would meet in one page; colours follow its scheme, light or dark
+            inside = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", tag[0])
+            for colour, variable in _PAGE_COLOURS.items():
+                inside = inside.replace(colour, variable)
+            return inside
+
+        text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
+        text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+        about = escape(f"{self.title}. {self.caption}")
+        return text.replace("<svg", f'<svg role="img" aria-label="{about}" class="figure"', 1)
 
 
 def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> Drawn | None:
@@ -238,6 +231,7 @@ def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]
 def lay_out(figure: Figure) -> Figure:
     """Find every part its place, once for all formats."""
     layout = figure.get_layout_engine()
+    # the layout is found for the resolution of the PNG, and kept for the other formats
     if layout is not None:  # alone: drawing the figure to lay it out would cost as much again
         layout.execute(figure)
     figure.set_layout_engine("none")
@@ -249,19 +243,3 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
     target = io.BytesIO()
     figure.savefig(target, format=kind, metadata=dict.fromkeys(_METADATA[kind]))
     return target.getvalue()
-
-
-def for_page(svg: bytes, name: str, description: str) -> str:
-    """An SVG file as HTML: its own ids, the page's colours and font, words for readers who cannot see it."""
-    text = svg.decode("utf-8")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-
-    def fitted(tag: re.Match[str]) -> str:
-        inside = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", tag[0])
-        for colour, variable in _PAGE_COLOURS.items():
-            inside = inside.replace(colour, variable)
-        return inside
-
-    text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
-    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}" class="figure"', 1)

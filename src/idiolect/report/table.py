@@ -4,18 +4,25 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection
 
 from rich.table import Table
 
 from idiolect.record.codec import to_json
-from idiolect.report import columns as shown
 from idiolect.report.answer import Answer, answer
-from idiolect.report.columns import ANNOUNCED, CHOSEN, UNFINISHED, Column, MethodRow
+from idiolect.report.columns import (
+    ANNOUNCED,
+    CHOSEN,
+    UNFINISHED,
+    Column,
+    MethodRow,
+    adaptation_columns,
+    method_row,
+    score_columns,
+)
 from idiolect.report.folder import Run
-from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, below_each_other, printed, starred, tables_of
-from idiolect.report.wording import NONE, absent, leaders, listed, score_words
+from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, printed, starred, tables_of
+from idiolect.report.wording import NONE, known, leaders, listed, score_words
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -24,6 +31,7 @@ _ADAPTATION = (
     "the worst tenth of clients"
 )
 MOST = 9  # a rank that every column is below
+_GAINS = ("gain", "over_one", "helped", "hurt")  # columns that compare with another method
 _RARE = ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one", "new_acc_g", "new_acc_p")
 
 
@@ -35,11 +43,15 @@ class ComparisonTable:
     score: str
     higher_is_better: bool
     rows: tuple[MethodRow, ...]
-    columns: tuple[Column, ...]
+    scored: tuple[Column, ...]  # of scores and costs, for all places
     adaptation: tuple[Column, ...]  # the same methods before and after adaptation; empty where nothing is known of it
     answer: Answer
     missing: tuple[str, ...]
     choose_by: str | None = None  # the score of validation rows that chose, where it is another one
+
+    def columns(self, place: str = "page") -> tuple[Column, ...]:
+        """Those that a page, a terminal or a notebook shows."""
+        return tuple(column for column in self.scored if place in column.places)
 
     def cells(self, columns: tuple[Column, ...]) -> list[list[tuple[str, bool]]]:
         """Per row and column: the text, and whether it is the best of its column."""
@@ -48,17 +60,17 @@ class ComparisonTable:
 
     def heads(self, columns: tuple[Column, ...]) -> list[tuple[str, str, bool]]:
         """Per column of a page: its title in one line, what it means, and whether it holds words."""
-        return [(title_of(columns, place), column.about, not place) for place, column in enumerate(columns)]
+        return [(column.heading, column.about, column.key == "method") for column in columns]
 
     def to_text(self, width: int = WIDTH, details: bool = True) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow.
 
         Without `details` what a practitioner asks for, and as many of the other columns as find room.
         """
+        # a name may hold what a terminal would obey: what is printed is made plain, what a program reads is not
         facts = ("run", "score", "rows", "answer", "missing", "choose_by")  # columns have line breaks of their own
         seen = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
-        columns = shown.terminal_columns(self.columns)
-        parts, keys = seen._tables(columns, width, MOST if details else 1)
+        parts, keys = seen._tables(self.columns("terminal"), width, MOST if details else 1)
         parts.append(f"* best of its column. {seen.legend(keys)}")
         if self.adaptation and details:
             parts += ["", *seen._tables(self.adaptation, width, MOST)[0], seen.adaptation_legend()]
@@ -67,34 +79,29 @@ class ComparisonTable:
 
     def _tables(self, columns: tuple[Column, ...], width: int, below: int) -> tuple[list[str | Table], set[str]]:
         """The columns as tables that fit, and the keys of those that are shown."""
-        if below < MOST:  # where nothing is known of a gain, its column would only take room
-            columns = tuple(one for one in columns if not shown.is_gain(one) or self._has_text(one))
-        texts = [self._as_text(columns, place) for place in range(len(columns))]
-        keys = {columns[place].key for group in arrange(texts, width, below=below) for place in group}
-        return below_each_other(tables_of(texts, width, below=below)), keys
-
-    def _has_text(self, column: Column) -> bool:
-        return any(column.text(row) != NONE for row in self.rows)
-
-    def _as_text(self, columns: tuple[Column, ...], place: int) -> TextColumn:
-        column, label = columns[place], not place
-        first, second = title_parts(columns, place)
-        head = f"{first}\n{second}" if second else first
-        cells = [starred(*line[0]) for line in self.cells((column,))]
-        return TextColumn(head, cells, shown.rank_of(column), words=label, least=LABEL if label else None)
-
-    def to_json(self) -> str:
-        """Every number unrounded, in the units of its name; null where there is none."""
-        return json.dumps(self.as_dict(), indent=2, allow_nan=False)
+        # where nothing is known of a gain, its column would only take room
+        told = [
+            one
+            for one in columns
+            if below == MOST or one.key not in _GAINS or any(one.text(row) != NONE for row in self.rows)
+        ]
+        texts = []
+        for column, cells in zip(told, zip(*self.cells(tuple(told)))):
+            least = LABEL if column.key == "method" else None
+            texts.append(
+                TextColumn(column.title, [starred(*cell) for cell in cells], column.rank, least is not None, least)
+            )
+        keys = {told[place].key for group in arrange(texts, width, below=below) for place in group}
+        return tables_of(texts, width, below=below), keys
 
     def as_dict(self) -> dict[str, object]:
-        """What `to_json` writes."""
+        """Every number unrounded, in the units of its name; None where there is none."""
         return {
             "run": self.run,
             "score": self.score,
             "higher_is_better": self.higher_is_better,
             "methods": to_json([row.as_dict() for row in self.rows]),
-            "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns if column.better},
+            "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns() if column.better},
             "answer": to_json(self.answer),
             "missing": list(self.missing),
         }
@@ -102,7 +109,7 @@ class ComparisonTable:
     def legend(self, keys: Collection[str] | None = None) -> str:
         """What the columns mean, in one line; `keys` are those that are shown, all of the page's unless given."""
         direction = "higher" if self.higher_is_better else "lower"
-        found = {column.key for column in self.columns} if keys is None else keys
+        found = {column.key for column in self.columns()} if keys is None else keys
         prepared = any(row["preparation_bytes"] for row in self.rows)
         meanings = {
             "gain": "gain: mean over clients [95 % interval]",
@@ -113,36 +120,28 @@ class ComparisonTable:
         }
         return (
             f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
-            f"{self._marks()}{self._chosen()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
+            f"{self._marks()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
             + "; ".join(meaning for key, meaning in meanings.items() if key in found)
             + "."
         )
 
     def _marks(self) -> str:
         """What the marks beside a method's label mean; nothing where there is none."""
-        marks = (
-            [f"{ANNOUNCED} chosen on validation rows{self._by()}; "] if any(row.announced for row in self.rows) else []
-        )
-        if any(row.converged is False for row in self.rows):
-            marks.append(f"{UNFINISHED} had not converged; ")
-        return "".join(marks)
-
-    def _by(self) -> str:
-        return "" if self.choose_by is None else f" by {score_words(self.choose_by).spoken}"
-
-    def _chosen(self) -> str:
-        """How settings were chosen; nothing where none were swept."""
-        if all(row.chosen is None for row in self.rows):
-            return ""
-        return (
-            f"{CHOSEN} best of its method on validation rows{self._by()}; its other settings are out of the contest; "
-        )
+        by = "" if self.choose_by is None else f" by {score_words(self.choose_by).spoken}"
+        marks = {
+            f"{ANNOUNCED} chosen on validation rows{by}": any(row.announced for row in self.rows),
+            f"{UNFINISHED} had not converged": any(row.converged is False for row in self.rows),
+            f"{CHOSEN} best of its method on validation rows{by}; its other settings are out of the contest": any(
+                row.chosen is not None for row in self.rows
+            ),
+        }
+        return "".join(f"{mark}; " for mark, stands in marks.items() if stands)
 
     def _new_clients(self) -> str:
         """How a model of theirs came about; nothing where the table has none."""
-        if all(column.key != "new_clients" for column in self.columns):
+        if all(column.key != "new_clients" for column in self.scored):
             return ""
-        alone = [row.method for row in self.rows if row.alone and not absent(row["new_clients"])]
+        alone = [row.method for row in self.rows if row.alone and known(row["new_clients"])]
         only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
         return f"new clients: those that never trained, each after one round on its own rows{only}; "
 
@@ -162,47 +161,26 @@ class ComparisonTable:
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
     best = None if run.announced is None else run.announced.method
-    one = _one_model(run)
-    rows = tuple(shown.method_row(entry, best, one) for entry in run.methods)
-    words = score_words(run.score)
-    columns = shown.score_columns(words, run.higher_is_better, score_words(run.choose_by))
+    # what the others are compared with as one model for all
+    one = next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
+    rows = tuple(method_row(entry, best, one) for entry in run.methods)
+    words = run.words
+    columns = score_columns(words, run.higher_is_better, score_words(run.choose_by))
+    # most runs have nothing for these columns
+    empty = {key for key in _RARE if all(row[key] is None for row in rows)}
+    # accuracy before adaptation is known where something whole is sent, and of classes
     adapted = any(row["acc_g"] is not None for row in rows)
     return ComparisonTable(
         run=run.name,
         score=run.score,
         higher_is_better=run.higher_is_better,
         rows=rows,
-        columns=_without_empty(columns, rows),
-        adaptation=_without_empty(shown.adaptation_columns(), rows) if adapted else (),
+        scored=tuple(column for column in columns if column.key not in empty),
+        adaptation=tuple(one for one in adaptation_columns() if one.key not in empty) if adapted else (),
         answer=answer(run),
         missing=run.missing,
         choose_by=None if run.choose_by == run.score else run.choose_by,
     )
-
-
-def _one_model(run: Run) -> str | None:
-    """The method that the others are compared with as one model for all."""
-    return next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
-
-
-def _without_empty(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> tuple[Column, ...]:
-    """Without those columns, of them that most runs have not, that no method fills."""
-    empty = {key for key in _RARE if all(row[key] is None for row in rows)}
-    return tuple(column for column in columns if column.key not in empty)
-
-
-def title_of(columns: tuple[Column, ...], place: int) -> str:
-    """A heading in one line."""
-    return " ".join(title_parts(columns, place)).strip().replace("- ", "")
-
-
-def title_parts(columns: tuple[Column, ...], place: int) -> tuple[str, str]:
-    """The two lines of a heading; one that goes on under its neighbour's first line gets that line too."""
-    first, _, second = columns[place].title.partition("\n")
-    while not first and place:
-        place -= 1
-        first = columns[place].title.partition("\n")[0]
-    return first, second
 
 
 def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:

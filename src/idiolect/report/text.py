@@ -50,9 +50,10 @@ def terminal_width() -> int:
     return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
-def tables_of(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: int = 0) -> list[Table]:
-    """The columns as tables that are no wider than `width`, see `arrange`."""
-    return [_table([columns[place] for place in group], width, gap) for group in arrange(columns, width, gap, below)]
+def tables_of(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: int = 0) -> list[str | Table]:
+    """The columns as tables that are no wider than `width`, see `arrange`, with an empty line between them."""
+    groups = arrange(columns, width, gap, below)
+    return [part for group in groups for part in ("", _table([columns[at] for at in group], width, gap))][1:]
 
 
 def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: int = 0) -> list[list[int]]:
@@ -67,6 +68,7 @@ def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: in
         tried = [columns[at] for at in (*first, place)]
         # what must be there may fold the others, what may be there must not
         letters = (one.width if columns[place].rank else one.narrowest for one in tried)
+        # one column beside the label is shown whatever the width: a table of labels alone says nothing
         if len(first) == 1 or _room(letters, gap) <= width:
             first.append(place)
     waiting = [place for place in places if place not in first and columns[place].rank <= below]
@@ -93,6 +95,7 @@ def _room(letters: Iterable[int], gap: int) -> int:
 def _table(columns: Sequence[TextColumn], width: int, gap: int) -> Table:
     """The columns as they are, but those that may be folded, which give up what is too much, the widest first."""
     widths = [column.width for column in columns]
+    # cells are never cut where they are numbers: the labels give way
     excess = _room(widths, gap) - width
     for place in sorted(range(len(columns)), key=lambda place: columns[place].narrowest - widths[place]):
         given = min(max(excess, 0), widths[place] - columns[place].narrowest)
@@ -125,11 +128,6 @@ def printed(*parts: str | Table, width: int = WIDTH) -> str:
         console.print(part, width=None if isinstance(part, Table) else min(width, PROSE))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
-
-
-def below_each_other(tables: Iterable[Table]) -> list[str | Table]:
-    """Tables with an empty line between them."""
-    return [part for table in tables for part in ("", table)][1:]
 
 
 def more_clients(left: int, where: str) -> list[str]:

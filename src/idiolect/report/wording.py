@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeGuard, TypeVar
 
 from idiolect.record.schema import Estimate
@@ -45,7 +45,11 @@ class ScoreWords(NamedTuple):
 
     def show(self, value: float | None) -> str:
         """The number with its unit, for prose."""
-        return NONE if absent(value) else self.bare(value) + (f" {self.unit}" if self.unit else "")
+        return self.bare(value) + (f" {self.unit}" if self.unit and known(value) else "")
+
+    def each(self, values: Iterable[float | None]) -> str:
+        """Several numbers without their unit."""
+        return ", ".join(map(self.bare, values))
 
     def signed(self, value: float | None) -> str:
         """A difference of two scores, with its sign."""
@@ -60,7 +64,7 @@ class ScoreWords(NamedTuple):
 
     def interval(self, low: float | None, high: float | None) -> str:
         """'[low, high]' of a difference, or nothing when it is unknown."""
-        return "" if absent(low) or absent(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+        return f"[{self.signed(low)}, {self.signed(high)}]" if known(low) and known(high) else ""
 
     def around(self, low: float | None, high: float | None) -> str:
         """'[low, high]' of a score itself, or nothing when it is unknown."""
@@ -99,23 +103,13 @@ def leaders(values: Mapping[Name, float | None], sign: int) -> set[Name]:
     return best if len(best) < len(oriented) else set()
 
 
-def absent(value: float | None) -> bool:
-    """Whether there is no such number."""
-    return not known(value)
-
-
-def finite(value: float | None) -> float | None:
-    """The number, or None where JSON has no way to write it."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def small(value: float | None) -> str:
     """A number that may be tiny, in exponent form."""
     return f"{value:.1e}" if known(value) else NONE
 
 
-def percent(value: float | None) -> str:
-    """A percentage without the sign, whole."""
+def whole(value: float | None) -> str:
+    """A number of rows, or of percent, without decimals."""
     return f"{value:.0f}" if known(value) else NONE
 
 

@@ -72,16 +72,6 @@ def synchronous_step(
     return min(most, strong_convexity * agents * accuracy / (4 * smoothness * noise * shares))
 
 
-def asynchronous_bound(radius: float, second_moment: float, squares: float, agents: int, rounds: int) -> float:
-    """Theorem 3.a without its bias: sqrt(B^2 N D^2 sum lambda^2/(N K)), at the minimising step (E004-2)."""
-    return math.sqrt(second_moment * agents * radius**2 * squares / (agents * rounds))
-
-
-def all_for_one_bound(radius: float, second_moment: float, squares: float, agents: int, rounds: int) -> float:
-    """Theorem 2.1 without its bias: D B sqrt(N sum lambda^2/K), at eta = D/(B sqrt(K N sum lambda^2)) (E004-2)."""
-    return radius * math.sqrt(second_moment * agents * squares / rounds)
-
-
 def bias(weights: np.ndarray, discrepancy: np.ndarray) -> float:
     """Lemma 3: (1/N) sum_ij lambda_ij b_ij, what F cannot fall below by the theorem."""
     return float((np.where(weights > 0, weights * discrepancy, 0.0)).sum() / len(weights))
@@ -96,23 +86,6 @@ def saving(counts: Any) -> float:
 def asynchronous_samples(accuracy: float, radius: float, second_moment: float, shares: float) -> float:
     """Theorem 4.1: T = (4 D^2 B^2/eps^2) Ssum samples in all; training alone has Ssum = N."""
     return 4 * radius**2 * second_moment / accuracy**2 * shares
-
-
-def all_for_one_samples(accuracy: float, radius: float, second_moment: float, agents: int, count: float) -> float:
-    """Theorem 2.1: T = (4 D^2 B^2/eps^2) N/N_i; naive all-for-all needs that of its worst client."""
-    return 4 * radius**2 * second_moment / accuracy**2 * agents / count
-
-
-def synchronous_samples(
-    accuracy: float, gap: float, *, smoothness: float, strong_convexity: float, noise: float, agents: int, shares: float
-) -> float:
-    """Theorem 4.2: T = 2 max(kappa sigma^2 Ssum/(mu eps), N kappa) ln(F^0/eps); `gap` is F^0.
-
-    Its exponential decay holds as printed for Lambda = I and 11^T/N only (E004-5).
-    """
-    kappa = smoothness / strong_convexity
-    statistical = kappa * noise / (strong_convexity * accuracy) * shares
-    return 2 * max(statistical, agents * kappa) * math.log(gap / accuracy)
 
 
 def contraction(strong_convexity: float, step_size: float, weights: np.ndarray) -> float:
@@ -209,13 +182,14 @@ def one_over_k(
         levels = np.quantile(levels, np.linspace(0, 1, _LEVELS))
     shares = np.array([(1 / neighbourhood_counts(discrepancies, level)).sum() for level in levels])
     steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
-    places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
+    every = range(1, rounds + 1)
+    places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in every]
     caps = {
         place: stable_step(smoothness, spectral_radius(neighbours_within(discrepancies, levels[place])))
         for place in set(places)
     }
     return _phases(
-        [(levels[place], min(1 / (strong_convexity * k), caps[place]), k) for k, place in zip(_from_1(rounds), places)]
+        [(levels[place], min(1 / (strong_convexity * k), caps[place]), k) for k, place in zip(every, places)]
     )
 
 
@@ -223,10 +197,6 @@ def fixed(accuracy: float, step_sizes: np.ndarray) -> Phases:
     """One accuracy for ever and a step for every round: infinite is one model for all, 0 every client alone."""
     rounds = len(step_sizes)
     return Phases(np.full(rounds, accuracy), np.asarray(step_sizes, float), np.arange(1, rounds + 1, dtype=np.int32))
-
-
-def _from_1(rounds: int) -> range:
-    return range(1, rounds + 1)
 
 
 def _phases(entries: list[tuple[float, float, int]]) -> Phases:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from idiolect.theory import arrow
-from idiolect.theory.convex import ConvexLoss
+from idiolect.theory.convex import ConvexLoss, MatrixRows
 
 
-def own_optimum(loss: ConvexLoss, rows: arrow.Rows) -> np.ndarray | None:
+def own_optimum(loss: ConvexLoss, rows: MatrixRows) -> np.ndarray | None:
     """Coefficients of least loss (of least norm where several are optimal); None where there are none."""
     if loss.criterion != "squared":
         one = arrow.Term(1.0, None, arrow.Place(1.0, np.arange(loss.shape[0] * loss.shape[1])))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,21 +18,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq
 from scipy.sparse.linalg import LinearOperator, cg
 
 from idiolect.core.checks import RequestError
-from idiolect.theory.convex import ConvexLoss
+from idiolect.theory.convex import ConvexLoss, MatrixRows
 
 TOLERANCE = 1e-12  # of the gradient norm, relative to the largest row
 DENSE_SIZE = 1500  # up to here a block's system is solved by factorisation, beyond by conjugate gradients
 NEWTON_STEPS = 200
 _CONJUGATE_STEPS = 2000
 _FLOOR = 1e-10  # what is added to a Hessian that may be singular: far above rounding, far below curvature that matters
-
-
-class Rows(NamedTuple):
-    """Rows in matrix form with a weight each; the weights of one client sum to 1."""
-
-    design: np.ndarray
-    goals: np.ndarray
-    weights: np.ndarray
 
 
 class Place(NamedTuple):
@@ -55,14 +48,14 @@ class Client:
     """f(u, b) = sum over terms + (penalty/2) |u - b|^2 + (ridge/2) (|u|^2 + |b|^2)."""
 
     loss: ConvexLoss
-    rows: Rows
+    rows: MatrixRows
     terms: tuple[Term, ...]
     penalty: float = 0.0
     ridge: float = 0.0
 
     def value(self, shared: np.ndarray, personal: np.ndarray) -> float:
         """f(u, b)."""
-        total = sum(t.weight * self.loss.value(*self.rows, self._place(t, shared, personal)) for t in self.terms)
+        total = sum(t.weight * self.loss.value(self.rows, self._place(t, shared, personal)) for t in self.terms)
         if self.penalty:
             total += 0.5 * self.penalty * np.sum((shared - personal) ** 2)
         if self.ridge:
@@ -71,23 +64,17 @@ class Client:
 
     def gradient(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By u and by b."""
-        gradients = (self.ridge * shared, self.ridge * personal)
-        for term in self.terms:
-            own = self.loss.gradient(*self.rows, self._place(term, shared, personal)).reshape(-1)
-            for gradient, place in zip(gradients, (term.shared, term.personal)):
-                if place is not None:
-                    gradient += term.weight * place.factor * own[place.positions]
-        if self.penalty:
-            away = self.penalty * (shared - personal)
-            gradients = (gradients[0] + away, gradients[1] - away)
-        return gradients
+        return self._pull_back(
+            lambda term: self.loss.gradient(self.rows, self._place(term, shared, personal)), shared, personal
+        )
 
     def hessian(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The blocks (u, u), (u, b) and (b, b)."""
         sizes = (shared.size, personal.size)
         blocks = [[np.zeros((rows, columns)) for columns in sizes] for rows in sizes]
         for term in self.terms:
-            own = term.weight * self.loss.hessian(*self.rows, self._place(term, shared, personal))
+            own = term.weight * self.loss.hessian(self.rows, self._place(term, shared, personal))
+            # the blocks that this term moves; the pair (b, u) is the transpose of (u, b)
             places = [(i, place) for i, place in enumerate((term.shared, term.personal)) if place is not None]
             for (i, left), (j, right) in itertools.combinations_with_replacement(places, 2):
                 blocks[i][j] += left.factor * right.factor * own[np.ix_(left.positions, right.positions)]
@@ -101,18 +88,27 @@ class Client:
         self, shared: np.ndarray, personal: np.ndarray, along_shared: np.ndarray, along_personal: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The Hessian at (u, b) times a direction."""
-        products = (self.ridge * along_shared, self.ridge * along_personal)
-        for term in self.terms:
-            point = self._place(term, shared, personal)
+
+        def product(term: Term) -> np.ndarray:
             along = self._place(term._replace(fixed=None), along_shared, along_personal)
-            own = self.loss.hessian_product(*self.rows, point, along).reshape(-1)
-            for product, place in zip(products, (term.shared, term.personal)):
+            return self.loss.hessian_product(self.rows, self._place(term, shared, personal), along)
+
+        return self._pull_back(product, along_shared, along_personal)
+
+    def _pull_back(
+        self, own: Callable[[Term], np.ndarray], shared: np.ndarray, personal: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """By u and by b: what every term says by its coefficients, and the gradient of the squares."""
+        blocks = (self.ridge * shared, self.ridge * personal)
+        for term in self.terms:
+            found = own(term).reshape(-1)
+            for block, place in zip(blocks, (term.shared, term.personal)):
                 if place is not None:
-                    product += term.weight * place.factor * own[place.positions]
+                    block += term.weight * place.factor * found[place.positions]
         if self.penalty:
-            away = self.penalty * (along_shared - along_personal)
-            products = (products[0] + away, products[1] - away)
-        return products
+            away = self.penalty * (shared - personal)
+            blocks = (blocks[0] + away, blocks[1] - away)
+        return blocks
 
     def _place(self, term: Term, shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
         size = self.loss.shape[0] * self.loss.shape[1]

@@ -11,6 +11,7 @@ from idiolect.theory.convex import ConvexLoss
 
 def split_positions(objective: WS2, loss: ConvexLoss) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The shared and the personal block of the model, with positions among the coefficients in place of values."""
+    # split like values, so that the split itself says where every entry goes
     positions = np.arange(loss.shape[0] * loss.shape[1]).reshape(loss.shape)
     shared, personal = objective.split.divide(loss.to_params(positions))
     return (

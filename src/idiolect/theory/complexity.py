@@ -96,7 +96,10 @@ def asvrcd_pfl(
         shared_probability * steps + refreshes,
         shared_probability * draws + rows * refreshes,
         (1 - shared_probability) * draws + rows * refreshes,
-        *(refreshes + (0 if batch_size else 2 * chance * steps) for chance in _chances(shared_probability)),
+        *(
+            refreshes + (0 if batch_size else 2 * chance * steps)
+            for chance in (shared_probability, 1 - shared_probability)
+        ),
     )
     text = f"Unified 2023, theorem 9, a worst-case bound: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
     return Prediction(steps, cost, batch_size == 0, text)
@@ -152,10 +155,6 @@ def scafflix(contraction: float, rows: float, epsilon: float, *, probability: fl
 def full_gradients(rounds: float, shared: float, personal: float, rows: float) -> Complexity:
     """The cost of as many full gradients of each block."""
     return Complexity(rounds, rows * shared, rows * personal, shared, personal)
-
-
-def _chances(shared_probability: float) -> tuple[float, float]:
-    return shared_probability, 1 - shared_probability
 
 
 def predict(

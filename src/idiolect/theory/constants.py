@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +93,7 @@ class Constants:
         """(M,) the same of each client."""
         if batch_size == 0:
             return self.client_smoothness
+        # a row's loss is curved at least as much as the mean; below 0 this could only be rounding
         excess = np.maximum(self.client_component_smoothness - self.client_smoothness, 0.0)
         return self.client_smoothness + excess / batch_size
 
@@ -198,18 +199,14 @@ def table_constants(objective: Objective, own: Constants | None) -> BlockConstan
     row = None if rule is None or own is None else rule(objective, own)
     if row is None or own is None:
         return None
-    strong_convexity, (shared, personal), (component_shared, component_personal), source = row
-    stretch, note = 1, ""
     if isinstance(objective, RescaledObjective) and not objective.rescale:
-        stretch, note = own.clients, ", without rescaling (L^w times M, the same mu as a bound)"
-    return BlockConstants(
-        strong_convexity,
-        stretch * shared,
-        personal,
-        stretch * component_shared,
-        component_personal,
-        f"{source}{note}; {own.source}",
-    )
+        row = dataclasses.replace(
+            row,
+            shared_smoothness=own.clients * row.shared_smoothness,
+            component_shared_smoothness=own.clients * row.component_shared_smoothness,
+            source=f"{row.source}, without rescaling (L^w times M, the same mu as a bound)",
+        )
+    return dataclasses.replace(row, source=f"{row.source}; {own.source}")
 
 
 _WAY_OUT = "Raise it, or go on with the smaller mu that holds without it."
@@ -274,65 +271,52 @@ def _mixing(objective: APFL2) -> np.ndarray:
     return np.atleast_1d(np.asarray(mixing, np.float64))
 
 
-class _Row(NamedTuple):
-    """One row of the table, with rescaling."""
-
-    strong_convexity: float
-    smoothness: tuple[float, float]  # L^w, L^beta
-    component_smoothness: tuple[float, float]  # Lc^w, Lc^beta: the same expressions with Lc' for L'
-    source: str
+def _row(
+    strong_convexity: float, own: Constants, blocks: Callable[[float], tuple[float, float]], source: str
+) -> BlockConstants:
+    """One row of the table, with rescaling: L^w and L^beta by L', and the same expressions with Lc' for L'."""
+    return BlockConstants(strong_convexity, *blocks(own.smoothness), *blocks(own.component_smoothness), source)
 
 
-def _traditional(objective: GlobalModel, own: Constants) -> _Row:
+def _traditional(objective: GlobalModel, own: Constants) -> BlockConstants:
     source = "traditional objective (Unified 2023, table 2): mu', L', 0"
-    return _Row(own.strong_convexity, (own.smoothness, 0.0), (own.component_smoothness, 0.0), source)
+    return _row(own.strong_convexity, own, lambda smooth: (smooth, 0.0), source)
 
 
-def _fully_personal(objective: LocalOnly, own: Constants) -> _Row:
+def _fully_personal(objective: LocalOnly, own: Constants) -> BlockConstants:
     M, source = own.clients, "fully personal objective (Unified 2023, table 2): mu'/M, 0, L'/M"
-    return _Row(own.strong_convexity / M, (0.0, own.smoothness / M), (0.0, own.component_smoothness / M), source)
+    return _row(own.strong_convexity / M, own, lambda smooth: (0.0, smooth / M), source)
 
 
-def _additive(objective: Additive, own: Constants) -> _Row:
+def _additive(objective: Additive, own: Constants) -> BlockConstants:
     source = "additive objective: 0 (w up and every theta down changes nothing), L', L'/M"
-    whole, component = own.smoothness, own.component_smoothness
-    return _Row(0.0, (whole, whole / own.clients), (component, component / own.clients), source)
+    return _row(0.0, own, lambda smooth: (smooth, smooth / own.clients), source)
 
 
-def _mt2(objective: MT2, own: Constants) -> _Row:
+def _mt2(objective: MT2, own: Constants) -> BlockConstants:
     M, relaxation, lam = own.clients, float(objective.relaxation), float(objective.penalty)
-
-    def blocks(smoothness: float) -> tuple[float, float]:
-        return (relaxation * smoothness + lam) / M, (smoothness + lam) / M
-
     source = "MT2 (Unified 2023, lemma 1; its table halves both L): lam/(2M), (Lam L' + lam)/M, (L' + lam)/M"
-    return _Row(lam / (2 * M), blocks(own.smoothness), blocks(own.component_smoothness), source)
+    return _row(lam / (2 * M), own, lambda smooth: ((relaxation * smooth + lam) / M, (smooth + lam) / M), source)
 
 
-def _mx2(objective: MX2, own: Constants) -> _Row:
+def _mx2(objective: MX2, own: Constants) -> BlockConstants:
     M, lam = own.clients, float(objective.penalty)
-    smoothness, component = (lam / M, (own.smoothness + lam) / M), (lam / M, (own.component_smoothness + lam) / M)
-    return _Row(
-        own.strong_convexity / (3 * M),
-        smoothness,
-        component,
-        "MX2 (Unified 2023, table 2): mu'/(3M), lam/M, (L' + lam)/M",
-    )
+    source = "MX2 (Unified 2023, table 2): mu'/(3M), lam/M, (L' + lam)/M"
+    return _row(own.strong_convexity / (3 * M), own, lambda smooth: (lam / M, (smooth + lam) / M), source)
 
 
-def _apfl2(objective: APFL2, own: Constants) -> _Row:
+def _apfl2(objective: APFL2, own: Constants) -> BlockConstants:
     M, mixing, relaxation = own.clients, _mixing(objective), float(objective.relaxation)
     most, least = float(mixing.max()), float(mixing.min())
 
-    def blocks(smoothness: float) -> tuple[float, float]:
-        return (relaxation + most**2) * smoothness / M, (1 - least) ** 2 * smoothness / M
+    def blocks(smooth: float) -> tuple[float, float]:
+        return (relaxation + most**2) * smooth / M, (1 - least) ** 2 * smooth / M
 
     source = (
         "APFL2 (Unified 2023, lemma 3, whose mu is twice too large): mu'(1-a_max)^2/(2M), (Lam + a_max^2) L'/M, "
         "(1-a_min)^2 L'/M"
     )
-    strong_convexity = own.strong_convexity * (1 - most) ** 2 / (2 * M)
-    return _Row(strong_convexity, blocks(own.smoothness), blocks(own.component_smoothness), source)
+    return _row(own.strong_convexity * (1 - most) ** 2 / (2 * M), own, blocks, source)
 
 
 def shares_of(objective: Objective, clients: int) -> np.ndarray:
@@ -356,17 +340,17 @@ def term_constants(objective: Objective, own: Constants) -> Constants:
     )
 
 
-def _flix(objective: FLIX, own: Constants) -> _Row:
+def _flix(objective: FLIX, own: Constants) -> BlockConstants:
     terms = term_constants(objective, own)
     strong, smooth, component = (
         float(values.mean())
         for values in (terms.client_strong_convexity, terms.client_smoothness, terms.client_component_smoothness)
     )
     source = "FLIX (Scafflix 2023): mean alpha^2 mu', mean alpha^2 L', 0"
-    return _Row(strong, (smooth, 0.0), (component, 0.0), source)
+    return BlockConstants(strong, smooth, 0.0, component, 0.0, source)
 
 
-def _ws2(objective: WS2, own: Constants) -> _Row:
+def _ws2(objective: WS2, own: Constants) -> BlockConstants:
     columns = None if own.loss is None else split_columns(objective, own.loss)
     mu = own.strong_convexity / own.clients
     if columns is None or own.of_columns is None:
@@ -378,7 +362,7 @@ def _ws2(objective: WS2, own: Constants) -> _Row:
     return _block_row(mu, shared, personal, own.clients, source)
 
 
-def _residual(objective: Residual, own: Constants) -> _Row | None:
+def _residual(objective: Residual, own: Constants) -> BlockConstants | None:
     if own.loss is None or own.of_columns is None:
         return None
     columns = residual_columns(objective, own.loss)
@@ -392,16 +376,16 @@ def _residual(objective: Residual, own: Constants) -> _Row | None:
     return _block_row(mu / own.clients, shared, personal, own.clients, source)
 
 
-def _block_row(strong_convexity: float, shared: Constants, personal: Constants, clients: int, source: str) -> _Row:
-    return _Row(
-        strong_convexity,
-        (shared.smoothness / clients, personal.smoothness / clients),
-        (shared.component_smoothness / clients, personal.component_smoothness / clients),
-        source,
-    )
+def _block_row(
+    strong_convexity: float, shared: Constants, personal: Constants, clients: int, source: str
+) -> BlockConstants:
+    """Of a model that is divided: each block has the curvature of its own columns."""
+    whole = shared.smoothness / clients, personal.smoothness / clients
+    single = shared.component_smoothness / clients, personal.component_smoothness / clients
+    return BlockConstants(strong_convexity, *whole, *single, source)
 
 
-_TABLE: dict[type[Objective], Callable[[Any, Constants], _Row | None]] = {
+_TABLE: dict[type[Objective], Callable[[Any, Constants], BlockConstants | None]] = {
     GlobalModel: _traditional,
     FLIX: _flix,
     LocalOnly: _fully_personal,

@@ -9,7 +9,7 @@ criterion(outputs_i, y_i) + (l2/2) |V|^2 with a_i = 1/n.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -18,6 +18,14 @@ from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.models import Linear, Location
 from idiolect.objectives import ClientLoss
+
+
+class MatrixRows(NamedTuple):
+    """Rows in matrix form with a weight each; the weights of one client sum to 1."""
+
+    design: np.ndarray
+    goals: np.ndarray
+    weights: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,22 +86,19 @@ class ConvexLoss:
         """Output gradients, already weighted, as a gradient by the coefficients."""
         return (design * gradients).sum(axis=0)[:, None] if self.diagonal else design.T @ gradients
 
-    def value(self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> float:
+    def value(self, rows: MatrixRows, coefficients: np.ndarray) -> float:
         """sum_i a_i loss_i + (l2/2) |V|^2."""
-        losses = self.row_losses(self.outputs(design, coefficients), goals)
-        return float(weights @ losses + 0.5 * self.l2 * np.sum(coefficients**2))
+        losses = self.row_losses(self.outputs(rows.design, coefficients), rows.goals)
+        return float(rows.weights @ losses + 0.5 * self.l2 * np.sum(coefficients**2))
 
-    def gradient(
-        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
-    ) -> np.ndarray:
+    def gradient(self, rows: MatrixRows, coefficients: np.ndarray) -> np.ndarray:
         """Its gradient, in the coefficients' shape."""
-        gradients = self.row_gradients(self.outputs(design, coefficients), goals)
-        return self.pull_back(design, weights[:, None] * gradients) + self.l2 * coefficients
+        gradients = self.row_gradients(self.outputs(rows.design, coefficients), rows.goals)
+        return self.pull_back(rows.design, rows.weights[:, None] * gradients) + self.l2 * coefficients
 
-    def hessian_product(
-        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray, along: np.ndarray
-    ) -> np.ndarray:
+    def hessian_product(self, rows: MatrixRows, coefficients: np.ndarray, along: np.ndarray) -> np.ndarray:
         """Its Hessian times a direction, both in the coefficients' shape."""
+        design, goals, weights = rows
         curved = self.outputs(design, along)
         if self.criterion != "squared":
             chances = self.row_gradients(self.outputs(design, coefficients), goals) + goals  # predicted probabilities
@@ -102,10 +107,9 @@ class ConvexLoss:
             curved = curved - chances * others
         return self.pull_back(design, weights[:, None] * curved) + self.l2 * along
 
-    def hessian(
-        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
-    ) -> np.ndarray:
+    def hessian(self, rows: MatrixRows, coefficients: np.ndarray) -> np.ndarray:
         """Its Hessian, by the coefficients one after another."""
+        design, goals, weights = rows
         columns, outputs = self.shape
         if self.diagonal:
             return np.diag(weights @ design**2 + self.l2)

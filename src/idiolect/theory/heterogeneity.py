@@ -77,6 +77,7 @@ def gradient_noise(
         design, goals = loss.design(inputs), loss.goals(targets)
         gradients = loss.row_gradients(loss.outputs(design, point), goals)
         weights = rows.weights_of(client)
+        # a row is drawn uniformly, and its gradient then weighed: weights are part of the noise
         if weights is not None:
             gradients = weights[:, None] * gradients
         if len(design) == 0:

@@ -36,7 +36,7 @@ from idiolect.theory.alone import own_optimum
 from idiolect.theory.arrow import Arrow, Client, Place, Point, Term
 from idiolect.theory.columns import residual_columns, split_positions
 from idiolect.theory.constants import shares_of
-from idiolect.theory.convex import ConvexLoss, convex_loss
+from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 
 Layout = Any  # a block's pytree, with every entry's position in a flat vector instead of its value
 
@@ -126,7 +126,7 @@ def value(objective: Objective, rows: Rows, shared: Params, personal: Params) ->
     return None if problem is None else problem.value(shared, personal)
 
 
-def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[arrow.Rows]:
+def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[MatrixRows]:
     """Every client's rows in matrix form, each with weight 1/n_m, or w_i / n_m for weights w of mean 1."""
     every = []
     for client in range(rows.clients):
@@ -135,11 +135,11 @@ def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[arrow.Rows]:
         own = rows.weights_of(client)
         if own is not None:
             weights = weights * own
-        every.append(arrow.Rows(loss.design(inputs), loss.goals(targets), weights))
+        every.append(MatrixRows(loss.design(inputs), loss.goals(targets), weights))
     return every
 
 
-_MakeClient = Callable[[int, arrow.Rows], Client]
+_MakeClient = Callable[[int, MatrixRows], Client]
 _Build = Callable[[Any, ConvexLoss], tuple[Layout, Layout, _MakeClient]]
 
 
@@ -149,42 +149,28 @@ def _whole(loss: ConvexLoss) -> tuple[Layout, np.ndarray]:
     return loss.to_params(positions.reshape(loss.shape)), positions
 
 
-def _global(objective: GlobalModel, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+def _plain(objective: Objective, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    """f'_m at w, at beta_m, or at their sum, by the blocks that there are."""
     layout, every = _whole(loss)
-    term = Term(1.0, Place(1.0, every), None)
-    return layout, (), lambda number, rows: Client(loss, rows, (term,))
+    shared, personal = objective.has_shared, objective.has_personal
+    term = Term(1.0, Place(1.0, every) if shared else None, Place(1.0, every) if personal else None)
+    return layout if shared else (), layout if personal else (), lambda number, rows: Client(loss, rows, (term,))
 
 
-def _local(objective: LocalOnly, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    term = Term(1.0, None, Place(1.0, every))
-    return (), layout, lambda number, rows: Client(loss, rows, (term,))
-
-
-def _additive(objective: Additive, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    term = Term(1.0, Place(1.0, every), Place(1.0, every))
-    return layout, layout, lambda number, rows: Client(loss, rows, (term,))
-
-
-def _mt2(objective: MT2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+def _pulled(objective: MT2 | MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
     layout, every = _whole(loss)
     place = Place(1.0, every)
-    terms = (Term(float(objective.relaxation), place, None), Term(1.0, None, place))
+    terms: tuple[Term, ...] = (Term(1.0, None, place),)
+    if isinstance(objective, MT2):
+        terms = (Term(float(objective.relaxation), place, None), *terms)
     return layout, layout, lambda number, rows: Client(loss, rows, terms, penalty=float(objective.penalty))
-
-
-def _mx2(objective: MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    term = Term(1.0, None, Place(1.0, every))
-    return layout, layout, lambda number, rows: Client(loss, rows, (term,), penalty=float(objective.penalty))
 
 
 def _apfl2(objective: APFL2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
     layout, every = _whole(loss)
     mixing = objective.mixing
 
-    def client(number: int, rows: arrow.Rows) -> Client:
+    def client(number: int, rows: MatrixRows) -> Client:
         share = float(mixing.values[number] if isinstance(mixing, PerClient) else mixing)
         mixed = Term(1.0, Place(share, every), Place(1 - share, every))
         return Client(loss, rows, (Term(float(objective.relaxation), Place(1.0, every), None), mixed))
@@ -217,10 +203,11 @@ def _residual(objective: Residual, loss: ConvexLoss) -> tuple[Layout, Layout, _M
     width = loss.shape[1]
     first = len(columns[0]) * width
     term = Term(1.0, Place(1.0, np.arange(first)), Place(1.0, np.arange(first, first + len(columns[1]) * width)))
+    # the columns of both models side by side: then it is one loss of one design, the bias being a column already
     joined = dataclasses.replace(loss, features=len(columns[0]) + len(columns[1]), bias=False)
     take = np.concatenate(columns)
 
-    def client(number: int, rows: arrow.Rows) -> Client:
+    def client(number: int, rows: MatrixRows) -> Client:
         return Client(joined, rows._replace(design=rows.design[:, take]), (term,))
 
     return layouts[0], layouts[1], client
@@ -233,7 +220,7 @@ def _flix_builder(optima: np.ndarray) -> _Build:
         layout, every = _whole(loss)
         shares = shares_of(objective, len(optima))
 
-        def client(number: int, rows: arrow.Rows) -> Client:
+        def client(number: int, rows: MatrixRows) -> Client:
             share = float(shares[number])
             return Client(loss, rows, (Term(1.0, Place(share, every), None, (1 - share) * optima[number]),))
 
@@ -242,7 +229,7 @@ def _flix_builder(optima: np.ndarray) -> _Build:
     return build
 
 
-def _own_optima(objective: FLIX, loss: ConvexLoss, every: list[arrow.Rows]) -> np.ndarray | None:
+def _own_optima(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> np.ndarray | None:
     """x*_m of every client, zeros where alpha_m = 1; None where one has none."""
     shares = shares_of(objective, len(every))
     optima = [np.zeros(loss.shape) if a == 1 else own_optimum(loss, rows) for a, rows in zip(shares, every)]
@@ -256,11 +243,11 @@ def _prepared(loss: ConvexLoss, optima: np.ndarray) -> Prepared:
 
 
 _BUILDERS: dict[type[Objective], _Build] = {
-    GlobalModel: _global,
-    LocalOnly: _local,
-    Additive: _additive,
-    MT2: _mt2,
-    MX2: _mx2,
+    GlobalModel: _plain,
+    LocalOnly: _plain,
+    Additive: _plain,
+    MT2: _pulled,
+    MX2: _pulled,
     APFL2: _apfl2,
     WS2: _ws2,
     Residual: _residual,

@@ -14,9 +14,8 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
-from idiolect.theory import arrow
 from idiolect.theory.alone import own_optimum
-from idiolect.theory.convex import ConvexLoss, convex_loss
+from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 from idiolect.theory.joint import joint_optimum, weighted_rows
 
 
@@ -34,21 +33,17 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
     return {name: np.stack([params[name] for params in solutions]) for name in solutions[0]}
 
 
-def shared_optimum(
-    objective: Objective | ClientLoss, rows: Rows, client_weights: np.ndarray | None = None
-) -> Params | None:
-    """w* = argmin of the mean of f'_m over clients, weighted equally by default; None where not known."""
+def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | None:
+    """w* = argmin of the mean of f'_m over clients; None where not known."""
     loss = convex_loss(objective)
     if loss is None:
         return None
-    weights = np.ones(rows.clients) if client_weights is None else np.asarray(client_weights, np.float64)
     every = weighted_rows(loss, rows)
-    share = weights / weights.sum()
     # rows of all clients as one client's, each weighted by its client: then one solver serves both questions
-    pooled = arrow.Rows(
+    pooled = MatrixRows(
         np.concatenate([own.design for own in every]),
         np.concatenate([own.goals for own in every]),
-        np.concatenate([a * own.weights for a, own in zip(share, every)]),
+        np.concatenate([1 / rows.clients * own.weights for own in every]),
     )
     solution = own_optimum(loss, pooled)
     return None if solution is None else loss.to_params(solution)
@@ -60,7 +55,7 @@ def client_values(objective: Objective | ClientLoss, rows: Rows, params: Params,
     if loss is None:
         return None
     points = client_points(loss, rows.clients, params, stacked=stacked)
-    return np.array([loss.value(*p, v) for p, v in zip(weighted_rows(loss, rows), points)])
+    return np.array([loss.value(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
 
 
 def client_gradients(
@@ -71,7 +66,7 @@ def client_gradients(
     if loss is None:
         return None
     points = client_points(loss, rows.clients, params, stacked=stacked)
-    return np.array([loss.gradient(*p, v) for p, v in zip(weighted_rows(loss, rows), points)])
+    return np.array([loss.gradient(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
 
 
 def optimal_value(objective: Objective, rows: Rows) -> float | None:

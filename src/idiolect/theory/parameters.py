@@ -126,9 +126,8 @@ def _solver_advice(
             raise RequestError(_no_constants(algorithm, constants, left, owner))
         return Advice()
     question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
-    if blocks is not None:
-        _refuse_flat(question, blocks, left)
-    if relied_on is blocks:
+    _refuse_flat(question, left)
+    if rule.of_blocks:
         _refuse_never_sampled(question.given.get("shared_probability"), question.of_f, owner)
     parameters = derive(question)
     chosen = {parameter.name: _addressed(parameter.value) for parameter in parameters if parameter.name in left}
@@ -139,14 +138,15 @@ def _solver_advice(
         constants=symbols,
         source=relied_on.source,
         chosen=chosen,
-        sentences=_sentences(rule, parameters, symbols, relied_on.source) if chosen else (),
+        sentences=_sentences(rule, parameters, symbols, relied_on.source, chosen),
         warnings=(*_broken_condition(question, parameters), *_warnings(rule, parameters)),
     )
 
 
-def _refuse_flat(question: Question, blocks: BlockConstants, left: Collection[str]) -> None:
+def _refuse_flat(question: Question, left: Collection[str]) -> None:
     """mu cannot be chosen where F has none; l2 would give it some where the plain losses have none either."""
-    if "strong_convexity" in left and not blocks.strong_convexity > 0:
+    blocks = question.blocks
+    if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
         kind = RequestError if question.own.strong_convexity > 0 else NeedsRidgeError
         raise kind(_not_strongly_convex(question.own, blocks, question.owner))
 
@@ -167,6 +167,7 @@ def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     """What the user set among the fields that theory could have; a block that is absent leaves no choice of p_w."""
     asked = [field for field in dataclasses.fields(algorithm) if field.metadata.get("theory") or field.default is None]
     values = {field.name: getattr(algorithm, field.name) for field in asked if field.name not in left}
+    # an absent block is never sampled and the other one always: there is nothing to choose
     if not (algorithm.objective.has_shared and algorithm.objective.has_personal):
         values.pop("shared_probability", None)
     return {name: _number(value) for name, value in values.items() if value is not None}
@@ -199,7 +200,12 @@ def _symbols(own: Constants | None, blocks: BlockConstants | None) -> dict[str, 
     return {"mu'": own.strong_convexity, "L'": own.smoothness, "Lc'": own.component_smoothness}
 
 
-def _sentences(rule: Rule, parameters: Parameters, symbols: Mapping[str, float], source: str) -> tuple[str, str]:
+def _sentences(
+    rule: Rule, parameters: Parameters, symbols: Mapping[str, float], source: str, chosen: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """How parameters were chosen; nothing where none was."""
+    if not chosen:
+        return ()
     values = ", ".join(
         f"{p.name} {p.shown()} " + ("(set by hand)" if p.by_hand else f"= {p.formula}") for p in parameters
     )

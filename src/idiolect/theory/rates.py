@@ -113,45 +113,6 @@ def lsgd_pfl_bound(
     return (1 - step_size * strong_convexity) ** steps * start + floor
 
 
-def scafflix_contraction(
-    *, local_step: np.ndarray, strong_convexity: np.ndarray, communication_probability: float
-) -> float:
-    """Scafflix 2023, theorem 4: zeta = min(min_m gamma_m mu_m, p^2), of the clients with alpha_m > 0."""
-    return min(float(np.min(np.multiply(local_step, strong_convexity))), communication_probability**2)
-
-
-def scafflix_lyapunov(
-    distances: np.ndarray, control_errors: np.ndarray, *, local_step: np.ndarray, communication_probability: float
-) -> float:
-    """Psi = mean (gmin/gamma_m) |xt_m - xt*_m|^2 + (gmin/p^2) mean gamma_m |h_m - grad f'_m(xt*_m)|^2, from squares."""
-    least = float(np.min(local_step))
-    control = np.mean(np.multiply(local_step, control_errors)) / communication_probability**2
-    return least * float(np.mean(np.divide(distances, local_step)) + control)
-
-
-def scafflix_bound(
-    *,
-    start: float,
-    iterations: int,
-    local_step: np.ndarray,
-    strong_convexity: np.ndarray,
-    communication_probability: float,
-    noise_terms: np.ndarray | float = 0.0,
-) -> float:
-    """Scafflix 2023, theorem 4: E Psi <= (1-zeta)^t Psi^0 + (gmin/zeta) mean gamma_m C_m, C_m `noise_terms`.
-
-    `start` is Psi^0 and needs sum_m alpha_m h_m = 0 (the paper prints sum_m h_m = 0, E001-1).
-    """
-    zeta = scafflix_contraction(
-        local_step=local_step,
-        strong_convexity=strong_convexity,
-        communication_probability=communication_probability,
-    )
-    # Psi is stated in units of the least step, so that its noise is, too
-    floor = float(np.min(local_step)) * float(np.mean(np.multiply(local_step, noise_terms))) / zeta
-    return (1 - zeta) ** iterations * start + floor
-
-
 def deviation_multiplier(
     *, personal_step_scale: float, step_size: float, local_steps: int, curvature: float = 1.0
 ) -> float:

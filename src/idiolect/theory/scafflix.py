@@ -96,6 +96,7 @@ def parameters(
     reaches E Psi <= eps; `noise_terms` are the C_m.
     """
     there = shares > 0
+    # no client takes part: any step will do, and a minimum over nothing has no value
     if not there.any():
         there = np.ones_like(there)
     bounds = 1 / expected_smoothness(own, batch_size)

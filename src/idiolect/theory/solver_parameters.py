@@ -38,6 +38,22 @@ class _Derivation:
         return tuple(self._found)
 
 
+class Drawn(NamedTuple):
+    """A solver of Unified 2023 that draws components: the constants of F, n, and what its parameters follow from."""
+
+    constants: BlockConstants
+    rows: float
+    batch_size: int = 1
+    optimal_for: str = "shared"
+    anchor: float = 0.5
+    given: Given = NOTHING
+
+    @property
+    def seen(self) -> Components:
+        """Its batches."""
+        return components(self.constants, self.rows, self.batch_size)
+
+
 class Components(NamedTuple):
     """What a solver that draws components sees of F."""
 
@@ -67,7 +83,7 @@ def expected_smoothness(seen: Components, shared_probability: float) -> float:
 def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
     """Unified 2023, theorem 7: mu, L^w, L^beta; p_w = sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta)) follows inside the solver."""
     derived = _Derivation(given)
-    derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    _convexity(derived, constants)
     for field, symbol in (("shared_smoothness", "L^w"), ("personal_smoothness", "L^beta")):
         smoothness = getattr(constants, field)
         derived.take(field, smoothness, f"{symbol} of F", least=smoothness)
@@ -76,83 +92,51 @@ def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
     return derived.found()
 
 
-def scd_pfl(constants: BlockConstants, rows: float, *, batch_size: int = 1, given: Given = NOTHING) -> Parameters:
+def scd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023 has no step theory for SCD: p_w = Lc^w/(Lc^w+Lc^beta) and eta = 1/(4 Lx), which is safe."""
-    derived = _Derivation(given)
-    _sampling(derived, components(constants, rows, batch_size))
+    derived = _Derivation(solver.given)
+    _sampling(derived, solver.seen)
     return derived.found()
 
 
-def svrcd_pfl(
-    constants: BlockConstants,
-    rows: float,
-    *,
-    batch_size: int = 1,
-    optimal_for: str = "shared",
-    given: Given = NOTHING,
-) -> Parameters:
+def svrcd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023 has no step theory for SVRCD: p_w, rho and eta = 1/(4 Lx) of ASVRCD, which are safe."""
-    derived = _Derivation(given)
-    _refreshing(derived, components(constants, rows, batch_size), optimal_for)
+    derived = _Derivation(solver.given)
+    _refreshing(derived, solver)
     return derived.found()
 
 
-def asvrcd_pfl(
-    constants: BlockConstants,
-    rows: float,
-    *,
-    batch_size: int = 1,
-    anchor: float = 0.5,
-    optimal_for: str = "shared",
-    given: Given = NOTHING,
-) -> Parameters:
+def asvrcd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023, theorems 8 and 9: p_w, rho, eta = 1/(4 Lx), theta1, gamma, mu.
 
     rho = p_w/n makes rounds and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
     ("personal").
     """
-    derived = _Derivation(given)
-    step_size, refresh = _refreshing(derived, components(constants, rows, batch_size), optimal_for)
-    _accelerated(derived, constants, step_size, refresh, anchor)
+    derived = _Derivation(solver.given)
+    _accelerated(derived, solver, *_refreshing(derived, solver))
     return derived.found()
 
 
-def ascd_pfl(
-    constants: BlockConstants,
-    rows: float,
-    *,
-    batch_size: int = 1,
-    optimal_for: str = "shared",
-    given: Given = NOTHING,
-) -> Parameters:
+def ascd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023, section 5.1: p_w, eta, gamma and mu of ASVRCD, theta = min{0.8, 1/eta}; no rate is claimed.
 
     gamma depends on ASVRCD's theta1 and rho, which ASCD has no fields for.
     """
-    derived = _Derivation(given)
-    seen = components(constants, rows, batch_size)
+    derived, seen = _Derivation(solver.given), solver.seen
     probability, step_size = _sampling(derived, seen)
-    mu = derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    mu = _convexity(derived, solver.constants)
     # as if it refreshed: the paper takes over ASVRCD's formula, in which rho stands
-    borrowed = _momentum(step_size, mu, _refresh(seen, probability, optimal_for)[0], 0.5)
+    borrowed = _momentum(step_size, mu, _refresh(seen, probability, solver.optimal_for)[0], 0.5)
     _mirror_step(derived, step_size, mu, borrowed)
     derived.take("momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
     return derived.found()
 
 
-def ascd_then_asvrcd(
-    constants: BlockConstants,
-    rows: float,
-    *,
-    batch_size: int = 1,
-    anchor: float = 0.5,
-    optimal_for: str = "shared",
-    given: Given = NOTHING,
-) -> Parameters:
+def ascd_then_asvrcd(solver: Drawn) -> Parameters:
     """Both solvers' own: ASVRCD's parameters, and ASCD's theta = min{0.8, 1/eta} as `early_momentum`."""
-    derived = _Derivation(given)
-    step_size, refresh = _refreshing(derived, components(constants, rows, batch_size), optimal_for)
-    _accelerated(derived, constants, step_size, refresh, anchor)
+    derived = _Derivation(solver.given)
+    step_size, refresh = _refreshing(derived, solver)
+    _accelerated(derived, solver, step_size, refresh)
     derived.take("early_momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
     return derived.found()
 
@@ -206,10 +190,10 @@ def _sampling(derived: _Derivation, seen: Components) -> tuple[float, float]:
     return probability, derived.take("step_size", step, formula, most=step)
 
 
-def _refreshing(derived: _Derivation, seen: Components, optimal_for: str) -> tuple[float, float]:
+def _refreshing(derived: _Derivation, solver: Drawn) -> tuple[float, float]:
     """p_w, rho and eta; returns eta and rho."""
-    probability, step_size = _sampling(derived, seen)
-    return step_size, derived.take("refresh_probability", *_refresh(seen, probability, optimal_for))
+    probability, step_size = _sampling(derived, solver.seen)
+    return step_size, derived.take("refresh_probability", *_refresh(solver.seen, probability, solver.optimal_for))
 
 
 def _refresh(seen: Components, shared_probability: float, optimal_for: str) -> tuple[float, str]:
@@ -221,13 +205,11 @@ def _refresh(seen: Components, shared_probability: float, optimal_for: str) -> t
     return chance / seen.draws, f"{symbol}/n, n = {seen.draws:g} draws"
 
 
-def _accelerated(
-    derived: _Derivation, constants: BlockConstants, step_size: float, refresh: float, anchor: float
-) -> None:
+def _accelerated(derived: _Derivation, solver: Drawn, step_size: float, refresh: float) -> None:
     """mu, theta1 and gamma."""
-    mu = derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    mu = _convexity(derived, solver.constants)
     formula = "min{1/2, sqrt(eta mu max{1/2, theta2/rho})}"
-    momentum = derived.take("momentum", _momentum(step_size, mu, refresh, anchor), formula)
+    momentum = derived.take("momentum", _momentum(step_size, mu, refresh, solver.anchor), formula)
     _mirror_step(derived, step_size, mu, momentum)
 
 
@@ -242,9 +224,10 @@ def _mirror_step(derived: _Derivation, step_size: float, mu: float, momentum: fl
     return derived.take("mirror_step", 1 / slowest if slowest > 0 else math.inf, "1/max{2 mu, 4 theta1/eta}")
 
 
-def _known(constants: BlockConstants) -> float:
-    """mu as a limit for one set by hand; none where it is not known."""
-    return constants.strong_convexity if constants.strong_convexity > 0 else math.inf
+def _convexity(derived: _Derivation, constants: BlockConstants) -> float:
+    """mu, which is the limit for one set by hand, too; there is none where it is not known."""
+    mu = constants.strong_convexity
+    return derived.take("strong_convexity", mu, "mu of F", most=mu if mu > 0 else math.inf)
 
 
 def _ratio(above: float, below: float) -> float:

@@ -11,16 +11,14 @@ from idiolect.theory import solver_parameters as solvers
 from idiolect.theory.rule import Parameters, Prediction, Question, Rule
 
 
+def _drawn(question: Question) -> solvers.Drawn:
+    options = {"batch_size": 0, "optimal_for": "shared", "anchor": 0.5}
+    found = {name: question.option(name, default) for name, default in options.items()}
+    return solvers.Drawn(question.of_f, question.rows, **found, given=question.given)
+
+
 def _draws(question: Question) -> dict[str, Any]:
     return {"batch_size": question.option("batch_size", 0), "given": question.given}
-
-
-def _refreshes(question: Question) -> dict[str, Any]:
-    return _draws(question) | {"optimal_for": question.option("optimal_for", "shared")}
-
-
-def _anchored(question: Question) -> dict[str, Any]:
-    return _refreshes(question) | {"anchor": question.option("anchor", 0.5)}
 
 
 def _penalty(question: Question) -> float:
@@ -45,7 +43,7 @@ def _asvrcd_pfl_promise(question: Question, epsilon: float) -> Prediction | None
     if not stated.strong_convexity > 0:
         return None
     free = {field: getattr(algorithm, field) for field in ("shared_probability", "refresh_probability")}
-    derived = solvers.asvrcd_pfl(stated, question.rows, batch_size=algorithm.batch_size, given=free)
+    derived = solvers.asvrcd_pfl(solvers.Drawn(stated, question.rows, algorithm.batch_size, given=free))
     own = {parameter.name: getattr(algorithm, parameter.name) for parameter in derived}
     if algorithm.anchor != 0.5 or not all(math.isclose(own[p.name], p.value, rel_tol=1e-6) for p in derived):
         return None
@@ -71,20 +69,20 @@ ACD_PFL = Rule(
     promise=_acd_pfl_promise,
 )
 ASVRCD_PFL = Rule(
-    derive=lambda q: solvers.asvrcd_pfl(q.of_f, q.rows, **_anchored(q)),
+    derive=lambda q: solvers.asvrcd_pfl(_drawn(q)),
     theorem="Unified 2023, theorems 8 and 9",
     of_blocks=True,
     promise=_asvrcd_pfl_promise,
 )
-SVRCD_PFL = Rule(derive=lambda q: solvers.svrcd_pfl(q.of_f, q.rows, **_refreshes(q)), theorem=_SAFE, of_blocks=True)
-SCD_PFL = Rule(derive=lambda q: solvers.scd_pfl(q.of_f, q.rows, **_draws(q)), theorem=_SAFE, of_blocks=True)
+SVRCD_PFL = Rule(derive=lambda q: solvers.svrcd_pfl(_drawn(q)), theorem=_SAFE, of_blocks=True)
+SCD_PFL = Rule(derive=lambda q: solvers.scd_pfl(_drawn(q)), theorem=_SAFE, of_blocks=True)
 ASCD_PFL = Rule(
-    derive=lambda q: solvers.ascd_pfl(q.of_f, q.rows, **_refreshes(q)),
+    derive=lambda q: solvers.ascd_pfl(_drawn(q)),
     theorem="Unified 2023, section 5: ASVRCD's, and theta",
     of_blocks=True,
 )
 ASCD_THEN_ASVRCD = Rule(
-    derive=lambda q: solvers.ascd_then_asvrcd(q.of_f, q.rows, **_anchored(q)),
+    derive=lambda q: solvers.ascd_then_asvrcd(_drawn(q)),
     theorem="Unified 2023, theorems 8 and 9, section 5",
     of_blocks=True,
 )

@@ -188,6 +188,7 @@ def step_warnings(rule: Rule | None, algorithm: Algorithm, constants: Constants 
     if warning is not None:
         return [warning]
     server_step = float(np.max(getattr(algorithm, "server_step_size", 0.0)))  # 0: it has none
+    # the bound is of plain server steps after a known number of local ones
     if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or getattr(algorithm, "epochs", 0):
         return []
     personal_step_scale = float(getattr(algorithm, "personal_step_scale", 0.0))

@@ -23,6 +23,7 @@ from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
+from idiolect.core.kinds import Masks
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
@@ -30,9 +31,11 @@ from idiolect.engines.billing import Account, Prepared, bill_block, bill_deliver
 from idiolect.engines.client import Round
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.deploy.link import Link, Question
+from idiolect.engines.deploy.masked import MaskedUploads
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
 from idiolect.engines.deploy.settings import settings_digest
-from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, norm_of, pack, unpack
+from idiolect.engines.deploy.uploads import Arrived, OpenUploads, Uploads
+from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, pack
 from idiolect.engines.deploy.worker import SPLITS, Forms, forms_of
 from idiolect.engines.recording import Row, history_row, validation_means
 from idiolect.engines.round import RoundCost, finite_rows
@@ -83,9 +86,8 @@ def _opened(algorithm: Algorithm, root: Key, number: jax.Array, server: Tree) ->
 
 
 @jax.jit
-def _stepped(now: Round, server: Tree, uploads: Tree, clients: jax.Array) -> tuple[Tree, jax.Array]:
+def _stepped(now: Round, server: Tree, partial: Tree) -> tuple[Tree, jax.Array]:
     """The server after a round, and whether it is finite."""
-    partial = now.algorithm.reduction.collect(uploads, clients, jnp.ones(clients.shape, bool))
     moved = server_step(now, server, partial)
     return moved, finite_rows(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], moved), 1)[0]
 
@@ -105,9 +107,14 @@ class Coordinator:
             self.root = keys.root_key(job.seed)
             self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
             self.forms: Forms = forms_of(job.algorithm, job.shapes)
+            # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
-        self.unsound: set[str] = set()  # sites whose numbers were not finite in the round that is asked
+        reduction = job.algorithm.reduction
+        self.uploads: Uploads = OpenUploads(job.algorithm, link, self.forms)
+        if isinstance(reduction, Masks):
+            self.uploads = MaskedUploads(reduction, link, self.wire.upload)
+            self.minimum = max(self.minimum, reduction.least)
         link.begin = self._begin_question
 
     def start(self) -> Standing:
@@ -151,6 +158,7 @@ class Coordinator:
 
     def _cohort(self, number: int) -> list[str]:
         """Whom to ask in a round: drawn. Who is there is seen."""
+        # the draw is that of a simulation, for the same numbers; its dropout stands for what happens here by itself
         drawn = dataclasses.replace(self.job.participation, dropout=0.0)
         members, _ = drawn.draw(self.job.seed, range(number, number + 1))
         return [self.sites[int(client)] for client in members[0]]
@@ -162,72 +170,43 @@ class Coordinator:
             return standing._replace(round=number + 1)
         with door.run_precision(job.training.precision):
             sent = _opened(job.algorithm, self.root, np.int32(number), standing.server)
-        answers = self._uploads(number, asked, sent)
-        with door.run_precision(job.training.precision):
+            arrived = self._ask(number, asked, sent)
             now = Round(job.algorithm, self.root, np.int32(number), sent)
-            server, ending = self._step(now, standing.server, answers)
-            costs = _costs([self.link.numbers[site] for site in asked], [answers.get(site) for site in asked])
+            server, ending = self._step(now, standing.server, arrived.partial)
+            costs = _costs([self.link.numbers[site] for site in asked], [arrived.works.get(site) for site in asked])
             rounds = range(number, number + 1)
             account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
-        self.link.count(answers, number, ending)
+        # counted, then on disk, then told: killed in between, the round is either gone for all or counts for all
+        self.link.count(arrived.works, number, ending)
         self.save(moved)
         self._settle(number + 1)
         return moved
 
-    def _uploads(self, number: int, asked: list[str], sent: Tree) -> dict[str, tuple[Tree, Work]]:
+    def _ask(self, number: int, asked: list[str], sent: Tree) -> Arrived:
         """The valid uploads of a round, from the least number of sites on; a round with fewer is asked again."""
-        rules = self.link.rules
+        rules, least = self.link.rules, max(1, self.minimum)
         for attempt in range(rules.retries + 1):
-            questions = {site: Question({}, pack("sent", address(sent, self.link.numbers[site]))) for site in asked}
-            self.unsound.clear()
-            answers = self._without_giants(self.link.ask("round", number, questions, self._upload))
-            if len(answers) >= max(1, self.minimum):
-                return answers
-            if self.unsound >= set(asked):  # asked again, they would compute the same
+            self.uploads.unsound.clear()
+            arrived = self.uploads.ask(number, asked, sent, least)
+            if arrived.partial is not None:
+                return arrived
+            if self.uploads.unsound >= set(asked):  # asked again, they would compute the same
                 raise DivergedError(
                     f"Round {number}: the numbers of every site are no longer finite. Use a smaller step size."
                 )
             if attempt < rules.retries:
                 time.sleep(rules.wait)
-        missing = ", ".join(site for site in asked if site not in answers)
+        found, missing = len(arrived.works), [site for site in asked if site not in arrived.works]
         raise RequestError(
-            f"Round {number} has {len(answers)} valid uploads and needs {max(1, self.minimum)}; missing: {missing}. "
-            "What was trained so far is kept: start the sites, then start the coordinator again."
+            f"Round {number} has {found} valid uploads and needs {least}; missing: {', '.join(missing) or 'none'}. "
+            f"{arrived.why}What was trained so far is kept: start the sites, then start the coordinator again."
         )
 
-    def _upload(self, site: str, message: Message) -> tuple[Tree, Work]:
-        who = f"Site {site!r}"
-        work = work_of(message.content.get("work"), who)
-        if not work.finite:
-            self.unsound.add(site)
-            raise WireError(f"{who} has a state that is no longer finite; its step may be too long.")
-        upload = unpack(message, {"upload": self.forms.upload}, who)["upload"]
-        weight = getattr(upload, "weight", None)
-        if weight is not None and float(np.min(weight)) < 0:
-            raise WireError(f"{who} sent a weight below 0.")
-        return upload, work
-
-    def _without_giants(self, answers: dict[str, tuple[Tree, Work]]) -> dict[str, tuple[Tree, Work]]:
-        """Without uploads whose norm is out of all proportion: of three on, there is a median to compare with."""
-        if len(answers) < 3:
-            return answers
-        norms = {site: norm_of(pack("upload", upload)) for site, (upload, _) in answers.items()}
-        limit = self.link.rules.norm_factor * float(np.median(list(norms.values())))
-        for site, norm in norms.items():
-            if 0 < limit < norm:
-                self.link.refused[site] += 1
-                self.link.say(f"Site {site!r} sent an upload of the norm {norm:.3g}, beyond {limit:.3g}: refused.")
-        return {site: found for site, found in answers.items() if not 0 < limit < norms[site]}
-
-    def _step(self, now: Round, server: Tree, answers: Mapping[str, tuple[Tree, Work]]) -> tuple[Tree, Tree | None]:
+    def _step(self, now: Round, server: Tree, partial: Tree) -> tuple[Tree, Tree | None]:
         """The server after the round, and what its sites must see of it where the method settles."""
-        clients = np.array([self.link.numbers[site] for site in answers], np.int32)
-        order = np.argsort(clients)
-        uploads = [upload for upload, _ in answers.values()]
-        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaves[place]) for place in order]), *uploads)
-        moved, finite = _stepped(now, server, stacked, clients[order])
+        moved, finite = _stepped(now, server, partial)
         number = int(now.number)
         if not bool(finite):
             raise DivergedError(
@@ -257,6 +236,7 @@ class Coordinator:
         scores = _by_client(found, self.link.numbers)
         row = history_row(standing.round, standing.seconds, standing.account, scores, {})
         reached = validation_means(row, job.scores, job.choose_by)
+        # not-a-number, which is never larger, stands before the first record
         better = self.job.select_last or math.isnan(standing.best[0]) or reached > standing.best
         best = standing.best if math.isnan(reached[0]) else max(reached, standing.best)
         standing = standing._replace(history=(*standing.history, row), best=best)
@@ -328,11 +308,11 @@ def _by_client(found: Mapping[str, Scores], numbers: Mapping[str, int]) -> dict[
     return scores
 
 
-def _costs(clients: list[int], answers: list[tuple[Tree, Work] | None]) -> RoundCost:
+def _costs(clients: list[int], works: list[Work | None]) -> RoundCost:
     """What a round cost, as billing reads it: one row per site that was asked, absent ones with zeros."""
     nothing = (0,) * (len(Tally._fields) + 1)
-    rows = [nothing if one is None else (*one[1].tally, one[1].steps) for one in answers]
+    rows = [nothing if one is None else (*one.tally, one.steps) for one in works]
     counted = np.array([(*row, 1) for row in rows], np.int64)[None]
-    present = np.array([[one is not None for one in answers]])
+    present = np.array([[one is not None for one in works]])
     executed = np.array([sum(row[-1] for row in rows)], np.int64)
     return RoundCost(np.array([clients], np.int32), present, (None,) * len(nothing), counted, executed)

@@ -72,6 +72,7 @@ class Kept:
                 f"This site has no state after round {rounds} (it has those after {known}); bring its folder back, or "
                 "start a new run."
             )
+        # and the one before it: the coordinator may come back from its older checkpoint
         before = sorted(number for number in self.entries if number < rounds)
         stays = {rounds, *before[len(before) - COMMITTED + 1 :]}
         for number in [number for number in self.entries if number not in stays]:

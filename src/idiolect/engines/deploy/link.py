@@ -35,6 +35,7 @@ from idiolect.engines.deploy.wire import (
 Found = TypeVar("Found")
 Say = Callable[[str], None]
 STANDS = ("round", "settle", "record", "finish")  # questions that tell a site after which round it stands
+MASKING = ("keys", "shares", "unmask")  # of secure aggregation, around "round"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,7 @@ class Link:
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
     ) -> tuple[dict[str, Found], list[str]]:
         """The valid answers, and the sites that must begin first."""
+        # one number for all sites asked at once; an answer that repeats another is of an earlier question
         self.sequence += 1
         sequence, known = self.sequence, set(self.transport.sites)
         blocks = {site: self._write(kind, number, site, one) for site, one in questions.items() if site in known}
@@ -140,6 +142,8 @@ class Link:
 
     def _write(self, kind: str, number: int, site: str, question: Question) -> bytes:
         content, arrays = dict(question.content), dict(question.arrays)
+        if kind in MASKING:
+            content["method"] = self.method
         if kind in STANDS:
             rounds = self.places.counted[site]
             content |= {"method": self.method, "counted": rounds}
@@ -176,7 +180,7 @@ class Link:
             raise WireError(f"{who} answered as number {message.number}, and it is {self.numbers[site]}.")
         if message.kind != ANSWERS[kind]:
             raise WireError(f"{who} answered with {message.kind!r}, and {ANSWERS[kind]!r} is awaited.")
-        if message.arrays and kind != "round":
+        if message.arrays and kind not in ("round", *MASKING):
             raise WireError(f"{who} sent arrays that were not asked for.")
         return message
 
@@ -185,6 +189,7 @@ class Link:
         if kind in STANDS:
             self.places.unsettled.discard(site)
             self.places.keep.pop(site, None)
+            # what no site is owed any more need not be kept, nor stand in the checkpoint
             owed = {self.places.counted[name] for name in self.places.unsettled}
             self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
 

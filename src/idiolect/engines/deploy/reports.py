@@ -37,6 +37,7 @@ def work_of(facts: object, sender: str) -> Work:
     """The report in a message; WireError for anything else."""
     if not isinstance(facts, dict) or set(facts) != {"tally", "steps", "finite"}:
         raise WireError(f"{sender} sent no report of its work.")
+    # a count that is huge or below 0 would spoil the ledger of all sites
     counts = facts["tally"]
     whole = isinstance(counts, list) and len(counts) == len(Tally._fields)
     if not whole or not all(map(_is_count, [*counts, facts["steps"]])) or not isinstance(facts["finite"], bool):

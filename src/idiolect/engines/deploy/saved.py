@@ -54,6 +54,7 @@ class Saved:
         server, selected, endings = _trees(coordinator, stored)
         link.endings = dict(zip(facts["endings"], endings))
         link.places = Places(facts["counted"], set(facts["unsettled"]), facts["keep"])
+        # above what was saved and above the clock: sites may have seen later messages than the checkpoint knows of
         link.sequence = max(link.sequence, facts["sequence"]) + 1
         link.refused, link.absent = Counter(facts["refused"]), Counter(facts["absent"])
         link.traffic = {kind: Traffic(**counts) for kind, counts in facts["traffic"].items()}

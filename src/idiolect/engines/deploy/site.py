@@ -16,8 +16,11 @@ import jax
 import numpy as np
 
 from idiolect.core.checks import RequestError, setting
+from idiolect.core.kinds import Masks
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.deploy.kept import Entry, Kept, log_sent
+from idiolect.engines.deploy.link import MASKING
+from idiolect.engines.deploy.masked import SiteMasks
 from idiolect.engines.deploy.reports import scores_to_facts
 from idiolect.engines.deploy.settings import settings_digest
 from idiolect.engines.deploy.wire import (
@@ -92,6 +95,7 @@ class Running(NamedTuple):
     worker: Worker
     kept: Kept
     forms: Forms
+    masks: SiteMasks | None  # where uploads go up under masks
 
 
 class Site:
@@ -142,6 +146,7 @@ class Site:
             )
         if asked.sequence <= self.sequence:
             raise WireError(f"{COORDINATOR} sent message {asked.sequence} after {self.sequence}: it is stale.")
+        # only upwards: a message that was recorded and is sent again is refused
         self.sequence = asked.sequence
 
     def _answer(self, asked: Message) -> Message:
@@ -149,6 +154,7 @@ class Site:
         if asked.kind not in ANSWERS:
             raise WireError(f"{COORDINATOR} sent a message of the kind {asked.kind!r}, which is an answer.")
         steps = {"round": self._round, "settle": self._settle, "record": self._record, "finish": self._finish}
+        steps |= dict.fromkeys(MASKING, self._masking)
         if asked.kind not in steps:
             if asked.arrays:
                 raise WireError(f"{COORDINATOR} sent arrays before training has begun.")
@@ -180,11 +186,14 @@ class Site:
             )
         key = str(asked.content.get("method"))
         kept = Kept(self.folder / "states" / digest(key), worker.state_form, asked.run)
+        # a site that was started anew finds the states of its earlier process, and goes on from there
         kept.load()
         state, work = worker.start()
         if not kept.entries:
             kept.put(0, Entry(state, True))
-        self.running = Running(key, worker, kept, forms)
+        reduction = post.algorithm.reduction
+        masks = SiteMasks(reduction, post.number, kept.folder, asked.run) if isinstance(reduction, Masks) else None
+        self.running = Running(key, worker, kept, forms, masks)
         facts = {"work": work.to_facts(), "settings": settings_digest(post.algorithm, post.precision)}
         return self._reply(asked, facts | {"rows": rows})
 
@@ -196,6 +205,7 @@ class Site:
         settles = bool(asked.content.get("settles"))
         forms = awaited | ({"settle": running.forms.sent} if settles else {})
         found = unpack(asked, forms, COORDINATOR)
+        # the coordinator decides: a round that it did not count did not happen, whatever this site has computed
         entry = running.kept.stand(rounds)
         if not entry.settled:
             # where this round's own message tells what the last one ended with, nothing is sent twice
@@ -209,12 +219,26 @@ class Site:
             running.kept.keep(chosen, entry.state)
         return entry, found
 
+    def _masking(self, asked: Message, running: Running) -> Message:
+        """A turn of secure aggregation before the upload, or after it."""
+        if running.masks is None:
+            raise WireError(f"{COORDINATOR} asks for keys of secure aggregation, which this method does not have.")
+        turns = {"keys": running.masks.keys, "shares": running.masks.shares, "unmask": running.masks.unmask}
+        return self._reply(asked, {}, turns[asked.kind](asked, COORDINATOR))
+
     def _round(self, asked: Message, running: Running) -> Message:
-        entry, found = self._stand(asked, running, {"sent": running.forms.sent})
+        sealed = None if running.masks is None else asked.arrays.get("sealed")
+        awaited = {"sent": running.forms.sent} | ({} if sealed is None else {"sealed": sealed})
+        entry, found = self._stand(asked, running, awaited)
         upload, state, work = running.worker.work(asked.round, found["sent"], entry.state)
         settled = running.worker.post.algorithm.settle is None
         running.kept.put(asked.round + 1, Entry(state, settled))
-        return self._reply(asked, {"work": work.to_facts()}, pack("upload", upload))
+        arrays = pack("upload", upload)
+        if running.masks is not None:  # nothing else of the upload leaves the site
+            if sealed is None:
+                raise WireError(f"{COORDINATOR} asks for an upload without the shares that go with its masks.")
+            arrays = running.masks.mask(asked, sealed, running.worker.lift(upload), COORDINATOR)
+        return self._reply(asked, {"work": work.to_facts()}, arrays)
 
     def _settle(self, asked: Message, running: Running) -> Message:
         self._stand(asked, running, {})

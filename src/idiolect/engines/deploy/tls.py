@@ -72,8 +72,8 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write_frame(connection: socket.socket, number: int, content: bytes) -> None:
-    connection.sendall(HEADER.pack(len(content), number) + content)
+def _frame(number: int, content: bytes) -> bytes:
+    return HEADER.pack(len(content), number) + content
 
 
 class _Line:
@@ -107,10 +107,10 @@ class _Line:
         """The answer with this number, in time; others are older, and thrown away."""
         with self._busy:
             try:
-                if not self._send(HEADER.pack(len(message), number) + message, until):
+                if not self._send(_frame(number, message), until):
                     raise ConnectionError("it does not read")  # half a message cannot be taken back
                 while True:
-                    frame = self._frame()
+                    frame = self._next_frame()
                     if frame is not None and frame[0] == number:
                         return frame[1]
                     if frame is None and not self._take() and not self._wait(until, writes=False):
@@ -150,7 +150,7 @@ class _Line:
             selector.register(self.connection, events)
             return bool(selector.select(left))
 
-    def _frame(self) -> tuple[int, bytes] | None:
+    def _next_frame(self) -> tuple[int, bytes] | None:
         """The next whole frame of what was read."""
         if len(self._read) < HEADER.size:
             return None
@@ -166,7 +166,7 @@ class _Line:
     def end(self, reason: bytes) -> None:
         """Tell the site that the run is over, or why the coordinator stops."""
         with self._busy, contextlib.suppress(OSError, ConnectionError):
-            self._send(HEADER.pack(len(reason), END) + reason, time.monotonic() + HANDSHAKE_SECONDS)
+            self._send(_frame(END, reason), time.monotonic() + HANDSHAKE_SECONDS)
 
 
 class TlsServer:
@@ -284,15 +284,12 @@ def serve_site(
                 "kit that came from the same `deploy init`, or correct connect.toml."
             ) from None
         except (OSError, ConnectionError) as error:
-            told = _tell_once(say, f"No connection ({error}); trying again.", told)
+            why = f"No connection ({error}); trying again."
+            if why != told:  # the same reason is said once, however long the server is away
+                say(why)
+            told = why
         time.sleep(wait)
         wait = min(2 * wait, LONGEST_WAIT)
-
-
-def _tell_once(say: Callable[[str], None], text: str, told: str) -> str:
-    if text != told:
-        say(text)
-    return text
 
 
 def _answer(connection: ssl.SSLSocket, handler: Handler, stop: Callable[[], bool], limit: int) -> bool:
@@ -314,7 +311,6 @@ def _answer(connection: ssl.SSLSocket, handler: Handler, stop: Callable[[], bool
             return True
         if length > limit:
             raise ConnectionError(f"a frame of {length} bytes, more than {limit}")
-        answer = handler.handle(_receive(connection, length))
-        _write_frame(connection, number, answer)
+        connection.sendall(_frame(number, handler.handle(_receive(connection, length))))
         connection.settimeout(1.0)
     return True

@@ -28,7 +28,10 @@ HEADER_BYTES, HEADER_BYTES_OF_ARRAY = 640, 160
 BEFORE = ("hello", "sums", "constants")  # training: plain facts alone, both ways
 ANSWERS = dict(zip(BEFORE, BEFORE)) | {  # what the coordinator asks -> what a site answers, unless it refuses
     "begin": "ready",
+    "keys": "keys",
+    "shares": "shares",
     "round": "upload",
+    "unmask": "unmasked",
     "settle": "settled",
     "record": "scores",
     "finish": "finished",

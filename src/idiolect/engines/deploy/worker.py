@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
+from idiolect.core.kinds import Masks
 from idiolect.core.objective import Prepares
 from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
@@ -42,6 +44,9 @@ class Post:
     validation: Rows
     test: Rows
     label: str = ""  # what the method is called
+    # the algorithm of one round with secrets of the site: anew whenever it is asked, since noise that hides rows from a
+    # server must not be the same where that asks twice
+    with_secrets: Callable[[Algorithm], Algorithm] = lambda algorithm: algorithm
 
 
 class Forms(NamedTuple):
@@ -93,6 +98,13 @@ def _work(task: Task) -> tuple[Done, jax.Array]:
     return done, finite_rows(leaves, 1)[0]
 
 
+@jax.jit
+def _lifted(algorithm: Algorithm, client: jax.Array, upload: Tree) -> Tree:
+    reduction = algorithm.reduction
+    assert isinstance(reduction, Masks)
+    return reduction.lift(upload, client, jnp.ones((), bool))
+
+
 _settle = jax.jit(client_settle)
 _score = functools.partial(jax.jit, static_argnames=("how",))(score_clients)
 
@@ -107,6 +119,7 @@ class Worker:
             self.root = keys.root_key(post.seed)
             one = np.zeros(1, np.int64)
             self._train = to_device(post.train.pad(one), dtype)
+            # empty parts get a masked row, since no program takes none
             capacity = max(1, *(int(getattr(post, split).counts[0]) for split in SPLITS))  # one program for both
             self._held = {split: to_device(getattr(post, split).pad(one, capacity), dtype) for split in SPLITS}
             self.data: ClientData = jax.tree.map(lambda leaf: leaf[0], self._train)
@@ -130,6 +143,12 @@ class Worker:
             upload, kept = jax.tree.map(np.asarray, (done.upload, done.state))
             return upload, kept, Work(_counts(done.tally), int(done.steps), bool(finite))
 
+    def lift(self, upload: Tree) -> Tree:
+        """What the upload adds to a sum."""
+        with door.run_precision(self.post.precision):
+            lifted = _lifted(self.post.algorithm, np.int32(self.post.number), upload)
+            return jax.tree.map(np.asarray, lifted)
+
     def settle(self, number: int, sent: Tree, state: Tree) -> Tree:
         """The state once round `number` has ended; `sent` is the next round's Broadcast."""
         if self.post.algorithm.settle is None:
@@ -152,7 +171,7 @@ class Worker:
             return jax.tree.map(np.asarray, found)
 
     def _task(self, number: int, sent: Tree, state: Tree) -> Task:
-        now = Round(self.post.algorithm, self.root, np.int32(number), sent)
+        now = Round(self.post.with_secrets(self.post.algorithm), self.root, np.int32(number), sent)
         return Task(now, np.int32(self.post.number), state, self.data)
 
     def _moment(self, number: int, delivered: Delivered, state: Tree) -> Moment:

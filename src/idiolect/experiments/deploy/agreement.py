@@ -47,6 +47,7 @@ def versions() -> dict[str, str]:
 
 def run_digest(spec: Spec) -> str:
     """Equal where versions and all of a spec are that decides numbers; not where its files are."""
+    # resolved settings follow from the rest, and a spec that goes on has them where the first one had not
     table = {key: value for key, value in to_table(spec).items() if key not in ("name", "output", "resolved")}
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("path", "recipe")}
     return digest(versions(), table)
@@ -62,10 +63,11 @@ def constants_from_facts(each: Sequence[Any]) -> Constants | None:
     """The constants of all clients, in the order of their numbers; None where their model has none."""
     if any(one is None for one in each):
         return None
-    arrays = {name: np.array([float(one[name]) for one in each]) for name in CONSTANTS}
-    if not all(np.isfinite(values).all() and (values >= 0).all() for values in arrays.values()):
+    arrays = [np.array([float(one[name]) for one in each]) for name in CONSTANTS]
+    if not all(np.isfinite(values).all() and (values >= 0).all() for values in arrays):
         raise RequestError("A site sent a constant that is not a finite number of at least 0.")
-    return Constants(**arrays, exact=bool(each[0]["exact"]), source=str(each[0]["source"]))
+    smoothness, convexity, of_rows = arrays
+    return Constants(smoothness, convexity, of_rows, bool(each[0]["exact"]), str(each[0]["source"]))
 
 
 def check_deployable(spec: Spec) -> None:
@@ -84,15 +86,15 @@ def check_deployable(spec: Spec) -> None:
             tuning.auto or tuning.refit or tuning.minutes or tuning.until != "rounds"
         ),
         "[attack] is for simulations; leave it out": spec.attack.kind is not None,
-        "[secure_aggregation] is for simulations: no site puts masks on its uploads yet; leave it out": (
-            spec.secure_aggregation.threshold is not None
+        "[privacy] noise = 'clients' hides a site from the server only under [secure_aggregation]; give its threshold, "
+        "or use noise = 'server'": (
+            spec.privacy.is_on and spec.privacy.noise == "clients" and spec.secure_aggregation.threshold is None
         ),
-        "[privacy] noise = 'clients' hides a site from the server only under secure aggregation, which deployments "
-        "do not have; "
-        "use noise = 'server'": spec.privacy.is_on and spec.privacy.noise == "clients",
         "[privacy] needs all sites in every round, with training.cohort = 0 and training.dropout = 0: who is drawn "
         "follows from the seed, which all sites know": (
-            spec.privacy.is_on and bool(spec.training.cohort or spec.training.dropout)
+            spec.privacy.is_on
+            and spec.privacy.level == "clients"
+            and bool(spec.training.cohort or spec.training.dropout)
         ),
         "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
             spec.evaluation.optimum == "always"

@@ -66,6 +66,7 @@ def demo_tables(sites: int) -> dict[str, pa.Table]:
     for place in range(sites):
         name, part = names[place % len(names)], place // len(names)
         parts = len(range(place % len(names), sites, len(names)))
+        # every so-many-th row: parts of a hospital are alike
         rows = each[str(name)].drop_columns(["hospital"])
         found[f"{name}-{part + 1}"] = rows.take(pa.array(range(part, rows.num_rows, parts)))
     return found
@@ -88,6 +89,7 @@ def run_demo(folder: Path, spec: Spec, tables: dict[str, pa.Table], say: Say) ->
     kits = make_kits(folder / "kits", spec, list(tables), LOOPBACK, 0)
     for name, table in tables.items():
         pacsv.write_csv(table, kits[name] / "rows.csv")
+    # kits come before the server, which has the system choose a free port: the sites' files are written last
     own = read_server_file(kits["server"])
     server = TlsServer((LOOPBACK, 0), Papers.of(kits["server"]), own.sites)
     for name in tables:
@@ -145,6 +147,7 @@ def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes
 
 def one_thread() -> dict[str, str]:
     """Variables for many processes on one machine: none of them may take all of its cores."""
+    # one core each: threads of many processes would wait for one another
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     return {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
 

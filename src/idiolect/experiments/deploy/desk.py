@@ -16,9 +16,9 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.settings import check_settings, in_precision, know_population
 from idiolect.data.federation import Federation
-from idiolect.data.preparation import LOCAL
+from idiolect.data.preparation import GIVEN, LOCAL
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.site_sums import SiteSums, scaled_by_own, site_sums, to_facts, without_numbers
+from idiolect.data.site_sums import SiteSums, scaled_by_own, site_sums, to_facts, without_columns, without_numbers
 from idiolect.data.summaries import Texts
 from idiolect.engines.deploy.site import Finished, Site
 from idiolect.engines.deploy.wire import Facts
@@ -32,6 +32,7 @@ from idiolect.experiments.protection import protect_at_site
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
+from idiolect.protection import with_private_noise, with_private_rows
 
 RESULT = "run"  # the folder in the site's that `predict` reads
 
@@ -62,6 +63,8 @@ class SpecDesk:
             return {"versions": versions(), "site": self.own.name}
         if kind == "sums":
             return self._answer_sums()
+        if self.spec.privacy.is_on:  # they are computed from rows, and no noise would hide them
+            return {"constants": None}
         federation = self._federation(content)
         found = problem_constants(self._loss(federation), federation)
         return {"constants": None if found is None else constants_to_facts(found, 0)}
@@ -74,12 +77,16 @@ class SpecDesk:
         parts = (*self.sums.features.values(), *self.sums.targets.values())
         if not consent.texts and any(isinstance(one, Texts) for one in parts):
             raise RequestError("This site does not agree to send names of categories or classes (allows.texts).")
+        if way == GIVEN:
+            counted = self.spec.privacy.level == "clients"
+            return to_facts(without_columns(self.sums, classes=counted))
         return to_facts(without_numbers(self.sums) if way == LOCAL else self.sums)
 
     def _federation(self, content: Facts) -> Federation:
         text = content.get("recipe")
         if not isinstance(text, str):
             raise RequestError("The coordinator sent no recipe for the rows.")
+        # kept: every method of a run is trained on the same rows, and to prepare them takes longer than a message
         if self._prepared is None or self._prepared[0] != text:
             recipe = Preprocessing.from_json(text)
             if self.spec.data.preparation == LOCAL:
@@ -109,6 +116,7 @@ class SpecDesk:
             federation.validation,
             federation.test,
             method.label,
+            lambda own: with_private_noise(with_private_rows(own)),
         )
 
     def finish(self, finished: Finished) -> None:
@@ -130,6 +138,7 @@ class SpecDesk:
     def _own_spec(self) -> Spec:
         """The spec with this site's own numbers: of lists with an entry per client, its own."""
         methods = tuple(_with_own(method, self._told.get(method.label)) for method in self.spec.methods)
+        # `predict` builds the method anew: with the settings that were chosen, and without a search for them
         resolved = {
             label: Resolved("looped", 0, 0, chosen={key: float(value) for key, value in told["chosen"].items()} or None)
             for label, told in self._told.items()
@@ -154,6 +163,7 @@ def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Fa
     where, number, clients = f"methods.{method.label}", int(content["number"]), int(content["clients"])
     if not 0 <= number < clients:
         raise RequestError(f"The coordinator numbers this site {number} of {clients}.")
+    # the program is this site's own, from its own spec: what comes from the coordinator are numbers for its settings
     algorithm = assemble(method, loss, clients, where).algorithm
     known = {field.name for field in dataclasses.fields(find(method.algorithm).algorithm)}
     chosen: dict[str, Any] = content.get("chosen") or {}
@@ -167,6 +177,7 @@ def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Fa
         leaves, told = jax.tree.leaves(own), content.get("leaves")
         if not isinstance(told, list) or len(told) != len(leaves):
             raise RequestError("The coordinator's settings have another form than this site's; use the same spec.")
+        # theory chose them from the constants of all sites, which this one does not know
         values = [_leaf(value, leaf) for value, leaf in zip(told, leaves)]
         made: Algorithm = jax.tree.unflatten(jax.tree.structure(own), values)
     return made

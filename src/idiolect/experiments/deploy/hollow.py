@@ -49,6 +49,7 @@ def hollow_federation(
 def _rows(recipe: Preprocessing, sums: Mapping[str, SiteSums], split: str, weighted: bool) -> Rows:
     counts = np.array([one.rows[split] for one in sums.values()])
     total = int(counts.sum())
+    # strides of 0: a million rows take no more room than one
     inputs = np.broadcast_to(np.zeros((), np.float32), (total, len(recipe.feature_names)))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     weights = np.broadcast_to(np.ones(()), (total,)) if weighted else None
@@ -65,6 +66,7 @@ def _targets(task: Task, width: int, sums: Mapping[str, SiteSums], split: str, t
             np.repeat([place[name] for name in one.class_counts], list(one.class_counts.values()))
             for one in sums.values()
         ]
+        # which row has which class is not known, nor asked: the score is chosen by how many have it
         found = np.concatenate(parts).astype(np.int32)
         if len(found) == total:
             return found

@@ -66,7 +66,9 @@ def make_kits(
 
 def fill_kits(kits: Mapping[str, Path], spec: Spec, later: Sequence[str], where: Connect | None = None) -> None:
     """What a kit holds whatever carries its messages: the spec, the party's own file, and where the server is."""
+    # where the organiser keeps a table of their own is nobody else's business
     content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
+    # the later ones are listed apart: no one waits for them at the beginning
     server = {"sites": [name for name in kits if name not in ("server", *later)], "later": list(later)}
     for name, kit in kits.items():
         (kit / SPEC).write_text(content, encoding="utf-8")
@@ -92,6 +94,7 @@ def check_request(folder: Path, spec: Spec, sites: Sequence[str], later: Sequenc
     """RequestError for a spec that cannot be deployed, names that cannot be sites', and a folder that holds files."""
     check_deployable(spec)
     check_names(sites, later)
+    # an old kit's key would stay valid beside the new ones
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
 
@@ -166,6 +169,7 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     own = read_server_file(kit)
     server = TlsServer((own.host, own.port), Papers.of(kit), [*own.sites, *own.later])
     say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join([*own.sites, *own.later])}.")
+    # sites are told that the run is over, or why it will not go on; after a crash they wait for the server instead
     done, reason = False, ""
     try:
         folder = coordinate_kit(server, kit, say, out)

@@ -44,6 +44,7 @@ def check_joinable(label: str, algorithm: Algorithm, later: Sequence[str]) -> No
 def with_unknown(sums: Mapping[str, SiteSums], names: Sequence[str]) -> dict[str, SiteSums]:
     """What sites said, in the order of their numbers; of those that have not, a client without rows."""
     task = next(iter(sums.values())).task
+    # like a client that is absent in every round: it has a number and no row
     nothing = SiteSums(task, dict.fromkeys(SPLITS, 0), {}, {}, {}, {})
     return {name: sums.get(name, nothing) for name in names}
 

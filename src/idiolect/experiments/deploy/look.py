@@ -33,6 +33,7 @@ def check_site(kit: Path) -> Looked:
     """What the site would say of its rows; RequestError where it would refuse or be refused."""
     own = read_certified(kit)
     desk = SpecDesk(own)
+    # asked as the coordinator would ask, so that a refusal shows here first
     desk.answer("sums", {})  # whether the site agrees
     sums = desk.sums
     counts = {part: int(sums.rows[part]) for part in ("train", "validation", "test")}
@@ -88,6 +89,7 @@ def _status_of_run(folder: Path) -> Looked:
     if checkpoints:
         found = [_progress(path) for path in checkpoints]
         return Looked([line for one in found for line in one.lines], facts | {"methods": [one.facts for one in found]})
+    # a site keeps no checkpoints; what it sent says how far it is
     log = next((path for path in (folder / LOG, folder / "kept" / LOG) if path.is_file()), None)
     if log is None:
         raise RequestError(f"{folder} holds no run that has begun; give a kit, or a run folder.")

@@ -37,6 +37,7 @@ class MethodRuns(NamedTuple):
     def coordinator(self, method: MethodSpec, built: Built, seed: int, suffix: str) -> tuple[Coordinator, Saved]:
         """The coordinator of one method with one seed, and where it is saved."""
         name = f"{safe_name(method.label)}-seed{seed}{suffix}"
+        # a link of its own: where sites stand, and what they must still be told, is of one method
         fresh = Link(self.link.transport, self.link.run, self.link.numbers, self.link.rules, self.link.say)
         # messages are numbered over all methods: a late answer to an earlier one is never taken for this one's
         fresh.sequence, fresh.method = self.link.sequence, f"{self.agreed.name}/{name}"
@@ -49,6 +50,7 @@ class MethodRuns(NamedTuple):
         try:
             return train_on(coordinator, saved)[0]
         finally:
+            # also where the candidate diverged: its messages have taken these numbers
             self.link.sequence = coordinator.link.sequence
 
     def build(self, method: MethodSpec) -> Built:
@@ -60,11 +62,13 @@ class MethodRuns(NamedTuple):
 
     def trials(self, method: MethodSpec) -> list[Trial]:
         """A method with every seed; a step that is to be chosen is chosen with the first."""
+        # other seeds take the step that was chosen with the first: a search for each would cost as much again
         chosen = choose_step(self.prepared, method, self.candidate)
         built, found = self.build(chosen.method), []
         if chosen.sentence is not None:
             self.link.say(chosen.sentence)
         for place, seed in enumerate(self.prepared.spec.seeds):
+            # the candidate that was chosen goes on from its own checkpoint; other seeds begin anew
             coordinator, saved = self.coordinator(chosen.method, built, seed, "" if place else chosen.suffix)
             standing, ends = train_saved(coordinator, saved)
             self.link.sequence = coordinator.link.sequence
@@ -76,6 +80,7 @@ class MethodRuns(NamedTuple):
 def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int) -> Job:
     training, federation, clients = prepared.spec.training, prepared.federation, len(agreed.numbers)
     participation = participation_of(built.algorithm, training, clients)
+    # admitted as in a simulation: an algorithm that does not fit is refused before a site begins
     with run_precision(training.precision):
         admitted = admit(built.algorithm, clients, training.precision, participation.chance)
     common = {

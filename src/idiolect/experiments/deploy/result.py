@@ -20,7 +20,7 @@ from idiolect.engines.run import Run
 from idiolect.engines.state import Snapshot
 from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built
-from idiolect.experiments.gains import Against, Judged, alone_for, one_for
+from idiolect.experiments.gains import Against, Judged, find_references
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.privacy import privacy_statement
@@ -70,6 +70,7 @@ class DeployedRun(Run):
 
 def _run_of(trial: Trial, prepared: Prepared) -> DeployedRun:
     job, standing = trial.job, trial.standing
+    # a plan says what was trained, for tables and summary; nothing runs, so the cheapest executor will do
     training = dataclasses.replace(job.training, executor="looped", chunk=0, block=1)
     plan = make_plan([trial.built.algorithm], prepared.federation, training, [trial.seed], job.scores, Options())
     recorder = Recorder(
@@ -99,6 +100,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
         _write_shared(folder, trained)
         folder.write_names(federation)
     tuned = {trial.method.label: trial.tuned for trial in trials}
+    # settings are not swept over sites, so that none was chosen among several
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
     announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
@@ -137,7 +139,9 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(Trained(same[0].method, list(runs), built.notes, protected=built.protected))
+        trained.append(
+            Trained(same[0].method, list(runs), built.notes, protected=built.protected, spending=built.spending)
+        )
     return trained
 
 
@@ -152,11 +156,11 @@ def _write_shared(folder: RunFolder, trained: list[Trained]) -> None:
 
 def _judged(entry: Trained, trained: list[Trained], chosen: dict[str, bool | None], clients: int) -> Judged:
     """Gains by the scores alone: intervals and verdicts need a site's rows."""
+    # a bootstrap over test rows would need them
     unknown = Intervals(*(np.full(clients, np.nan) for _ in Intervals._fields))
-    alone, one = alone_for(entry, trained, chosen), one_for(entry, trained, chosen)
-    return Judged(
-        alone=None if alone is None else Against(alone, unknown), one=None if one is None else Against(one, unknown)
-    )
+    references = find_references(entry, trained, chosen)
+    alone, one = (None if found is None else Against(found, unknown) for found in references)
+    return Judged(alone=alone, one=one)
 
 
 def _traffic(link: Link) -> dict[str, Any]:
@@ -184,6 +188,7 @@ def _remarks(trials: list[Trial]) -> list[str]:
 def _statement(prepared: Prepared, trained: list[Trained]) -> Any:
     """privacy.json, with the reports that a deployment sends beside what a simulation counts."""
     made = privacy_statement(prepared, trained)
+    # each record asked every site for a report
     records = max(len(run.history) for entry in trained for run in entry.runs)
     reports: tuple[Aside, ...] = (
         Aside("what each round cost it: counts of gradients, rows, steps, and whether its numbers are finite", 10),

@@ -12,7 +12,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.federation import Federation
 from idiolect.data.from_table import federation_from_table
-from idiolect.data.preparation import GIVEN
+from idiolect.data.preparation import GIVEN, LOCAL
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import Split
 from idiolect.data.table_request import TableRequest
@@ -26,6 +26,8 @@ def table_request(data: DataSpec, recipe: Preprocessing | None = None) -> TableR
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
     assert data.client is not None
     assert data.target is not None
+    # a recipe from a file is the coordinator's; until it comes, rows are only read and counted
+    way = LOCAL if data.preparation == GIVEN else data.preparation
     return TableRequest(
         client=data.client,
         targets=(data.target,),
@@ -35,11 +37,13 @@ def table_request(data: DataSpec, recipe: Preprocessing | None = None) -> TableR
         weight=data.weight_column,
         task=data.task,
         split=Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column),
+        # one client, which is this site: what would divide clients, or compare them, does not apply
         held_out=0,
         seed=data.seed,
         scaling=str(data.settings.get("scaling", "standard")),
         target_scaling=str(data.settings.get("target_scaling", "standard")),
-        preparation=data.preparation if recipe is None else GIVEN,
+        # with a recipe nothing is left to find out about the rows: it is applied as it was given
+        preparation=way if recipe is None else GIVEN,
         recipe=recipe,
         alone=True,
     )

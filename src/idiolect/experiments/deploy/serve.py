@@ -69,10 +69,13 @@ def coordinate(
     kept.check(resume)
     if resume:
         spec = resumed(kept.read_spec(), spec, folder)
+    # numbers follow from names, not from who comes first: a restarted coordinator gives the same ones
     link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
+    # agreed once: asked again, a site whose table has grown would change the recipe in the middle of a run
     known = kept.read_sealed(AGREED) if resume else None
     agreed = agree(link, spec, names, patience) if known is None else _go_on(link, spec, known, names, patience)
     weighted = spec.data.weight_column is not None
+    # from here on all is prepared as in a simulation, from counts and constants instead of rows
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
     for method, built in zip(prepared.methods, prepared.built):
@@ -80,6 +83,7 @@ def coordinate(
     with kept.begin(spec, prepared.federation, resume):
         kept.write_sealed(AGREED, _to_facts(agreed))
         of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
+        # said where a simulation would print them: the person at the server sees the same
         for text in (*prepared.notes(), prepared.reason, *of_methods):
             say(text)
         run = MethodRuns(link, kept, prepared, agreed)
@@ -102,6 +106,7 @@ def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) ->
     if not later:
         return prepared
     found = link.ask("sums", 0, dict.fromkeys(later, Question()), _sums)
+    # in the order of their numbers, which those who came later have from the beginning
     sums = with_unknown(agreed.sums | found, list(link.numbers))
     preparation = padded(agreed.preparation, len(link.numbers))
     whole = hollow_federation(agreed.recipe, preparation, sums, weighted)
@@ -130,11 +135,13 @@ def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:
 
 def _wait_for(link: Link, names: list[str], patience: float) -> list[str]:
     """Until all sites have said hello in the same versions; who has not in time."""
+    # sites are started by people: in any order, and some minutes apart
     until, away = time.monotonic() + patience, list(names)
     while True:
         asked = [name for name in away if name in link.transport.sites]
         here = link.ask("hello", 0, dict.fromkeys(asked, Question()), _hello) if asked else {}
         away = [name for name in away if name not in here]
+        # looked at after asking, so that with no patience at all they are still asked once
         if not away or time.monotonic() > until:
             return away
         time.sleep(min(0.5, patience / 10))

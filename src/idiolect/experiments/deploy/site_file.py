@@ -55,6 +55,7 @@ def read_site_file(path: Path) -> SiteFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"The site's file {path} is not valid TOML ({error}).") from None
     consent = fill(Consent, content.pop("allows", {}), "allows")
+    # a word that names no way would agree to nothing, and be found out in the middle of a run
     unknown = next((way for way in consent.preparation if way not in WAYS), None)
     if unknown is not None:
         raise RequestError(f"allows.preparation must name some of {', '.join(WAYS)}, got {unknown!r}.")

@@ -39,12 +39,14 @@ def choose_step(prepared: Prepared, method: MethodSpec, train: Train) -> Chosen:
     steps = axes[0].values
     trials = [_try_step(method, step, f"-try{place}", train) for place, step in enumerate(steps)]
     best = best_of(trials)
+    # minus infinity: none has a score at all
     if math.isinf(best.score):
         tried = ", ".join(f"{step:g}" for step in steps)
         raise RequestError(
             f"{method.label} diverged with every step_size of [tuning] ({tried}), or no site has a validation row to "
             "score it on; give smaller steps."
         )
+    # trials are scored so that larger is better; people read the score as it is
     sign = 1 if SCORES[prepared.choose_by].higher_is_better else -1
     evidence = ", ".join(
         f"{trial.point['step_size']:g}: {'none' if math.isinf(trial.score) else f'{sign * trial.score:.4g}'}"

@@ -35,8 +35,6 @@ from idiolect.experiments.deploy.site_file import read_site_file
 
 CHANNEL = "idiolect"
 TOPIC = "round"
-LOOK_EVERY = 0.2  # seconds between looks for sites that have not started yet
-LOOK_FOR = 2.0  # seconds that one look waits
 ABORT_EVERY = 0.5  # seconds between looks whether a user has ended the run
 PER_SITE = 3  # threads: FLARE's timeout counts for sending, waiting and receiving, so an old one may still hang
 
@@ -48,6 +46,7 @@ class FlareTransport:
         engine = context.get_engine()
         self.abort = abort
         self.cell = engine.get_cell()
+        # a job's process has its own address, below that of the site that runs it
         self.addresses = {
             site.name: FQCN.join([site.get_fqcn(), context.get_job_id()]) for site in engine.get_clients()
         }
@@ -64,15 +63,6 @@ class FlareTransport:
         self._wait(set(asked.values()), deadline)
         answers = {site: answer.result() for site, answer in asked.items() if answer.done()}
         return {site: answer for site, answer in answers.items() if answer is not None}
-
-    def wait_for_sites(self, seconds: float) -> Sequence[str]:
-        """Names of the sites whose processes answer, once all do or `seconds` are over."""
-        until = time.monotonic() + seconds
-        while True:
-            here = self.exchange(0, dict.fromkeys(self.addresses, b""), LOOK_FOR)  # no handler is asked
-            if len(here) == len(self.addresses) or time.monotonic() > until:
-                return sorted(here)
-            time.sleep(LOOK_EVERY)
 
     def _wait(self, asked: set[Future[bytes | None]], seconds: float) -> None:
         """Until all have answered or the time is over; RequestError where the run was ended."""
@@ -119,6 +109,7 @@ class ServerRun(Controller):  # type: ignore[misc]  # FLARE has no type hints
             self.coordinate(transport, kit_folder(fl_ctx))
         except Exception as error:
             self.logger.exception("the run ended with an error")
+            # else FLARE would count the job as completed
             self.system_panic(f"{type(error).__name__}: {error}", fl_ctx)
         finally:
             transport.close()
@@ -158,18 +149,13 @@ class SiteProcess(Executor):  # type: ignore[misc]
         if not isinstance(content, bytes | bytearray | memoryview):
             return make_reply(ReturnCode.INVALID_REQUEST, error="a message is bytes")
         try:
-            return make_reply(ReturnCode.OK, body=self._handle(bytes(content)))
+            with self.one_at_a_time:
+                if self.handler is None:  # at the first message: a job that is never asked reads no table
+                    self.handler = self.make_handler(self.kit)
+                return make_reply(ReturnCode.OK, body=self.handler.handle(bytes(content)))
         except Exception:
             self.logger.exception("this message could not be answered")
             return make_reply(ReturnCode.PROCESS_EXCEPTION, error="see the log of the site")
-
-    def _handle(self, content: bytes) -> bytes:
-        if not content:  # are you there?
-            return b""
-        with self.one_at_a_time:
-            if self.handler is None:
-                self.handler = self.make_handler(self.kit)
-            return self.handler.handle(content)
 
     def make_handler(self, kit: Path) -> Handler:
         """The site of `site.toml`."""

@@ -41,6 +41,7 @@ def run_flare_demo(folder: Path, spec: Spec, tables: Mapping[str, pa.Table], say
 def _wait_for_result(opened: Session, job: str, server: Path, seconds: float) -> None:
     """Until the run folder is whole; FLARE itself takes some ten seconds more to end a job."""
     until = time.monotonic() + seconds
+    # looked for in the folder, which is whole before FLARE says so
     while not (server / RESULT / "done").is_file():
         ended = jobs.how_it_ended(opened, job)
         if ended is not None or time.monotonic() > until:

@@ -37,23 +37,24 @@ def session(kit: Path, seconds: float = 30.0) -> Iterator[Session]:
         opened.close()
 
 
-def write_job(folder: Path, name: str, sites: int, arguments: dict[str, object] | None = None) -> Path:
+def write_job(folder: Path, name: str, sites: int) -> Path:
     """The job as FLARE wants it: names of installed classes and plain values, nothing that runs."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
+    # no list of sites: those that are connected take part
     deployed = {"app": ["@ALL"]}
     _write(folder / "meta.json", {"name": name, "resource_spec": {}, "min_clients": sites, "deploy_map": deployed})
-    run = {"id": "run", "path": policy.RUN_CLASS, "args": arguments or {}}
+    run = {"id": "run", "path": policy.RUN_CLASS, "args": {}}
     _write(config / "config_fed_server.json", {"format_version": 2, "workflows": [run], "components": []})
     site = {"tasks": ["none"], "executor": {"path": policy.SITE_CLASS, "args": {}}}
     _write(config / "config_fed_client.json", {"format_version": 2, "executors": [site], "components": []})
     return folder
 
 
-def submit(opened: Session, name: str, sites: int, arguments: dict[str, object] | None = None) -> str:
+def submit(opened: Session, name: str, sites: int) -> str:
     """Start a run with at least so many sites; FLARE's number of it."""
     with tempfile.TemporaryDirectory() as folder:
-        return submit_folder(opened, write_job(Path(folder) / name, name, sites, arguments))
+        return submit_folder(opened, write_job(Path(folder) / name, name, sites))
 
 
 def submit_folder(opened: Session, folder: Path) -> str:

@@ -67,6 +67,7 @@ def provision(folder: Path, federation: Federation) -> dict[str, Path]:
     Called again with more sites, the old kits stay as they are: theirs are given away already.
     """
     report = _Quiet()
+    # jobs are signed by the user who submits them: a server cannot make one up
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme="http", require_signed_jobs=True),

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-# a role's rights; n:submitter is the user who started the run
-Rights = dict[str, str]
 FORBIDDEN = ("byoc", "shell_commands", "operate", "clone_job", "server-predeployed-flwr")
 RUN_CLASS = "idiolect.experiments.flare.components.ServerRun"
 SITE_CLASS = "idiolect.experiments.flare.components.SiteProcess"
@@ -15,23 +13,17 @@ def permissions() -> dict[str, object]:
 
     FLARE's own defaults let an administrator read files of a site (`shell_commands`) and ship code (`byoc`).
     """
-    nothing: Rights = dict.fromkeys(FORBIDDEN, "none")
-    lead = {
-        "submit_job": "any",
-        "manage_job": "n:submitter",
-        "download_job": "n:submitter",
-        "view": "any",
-        **nothing,
-    }
-    member = {"submit_job": "none", "manage_job": "none", "download_job": "none", "view": "any", **nothing}
+    member = dict.fromkeys((*FORBIDDEN, "submit_job", "manage_job", "download_job"), "none") | {"view": "any"}
+    # n:submitter is the user who started the run
+    lead = member | {"submit_job": "any", "manage_job": "n:submitter", "download_job": "n:submitter"}
     roles = {"lead": lead, "member": member, "org_admin": member, "project_admin": member}
     return {"format_version": "1.0", "permissions": roles}
 
 
-def site_resources(allowed: tuple[str, ...] = (SITE_CLASS,)) -> dict[str, object]:
+def site_resources() -> dict[str, object]:
     """A site's process: one class of ours may run in it, and its logs stay."""
     return {
-        **_classes(allowed),
+        **_only(SITE_CLASS),
         "allow_log_streaming": False,  # a traceback may quote a row
         "client": {"retry_timeout": 30, "compression": "Gzip"},
         "components": [
@@ -50,12 +42,12 @@ def site_resources(allowed: tuple[str, ...] = (SITE_CLASS,)) -> dict[str, object
     }
 
 
-def server_resources(storage: str, allowed: tuple[str, ...] = (RUN_CLASS,)) -> dict[str, object]:
+def server_resources(storage: str) -> dict[str, object]:
     """The server's process. Its runs and their results lie in `storage`, not in a folder that all users share."""
     files = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
     snapshots = {"path": files, "args": {"root_dir": f"{storage}/snapshots", "uri_root": "/"}}
     return {
-        **_classes(allowed),
+        **_only(RUN_CLASS),
         "servers": [{"admin_storage": "transfer", "max_num_clients": 1000, "heart_beat_timeout": 600}],
         "snapshot_persistor": {
             "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
@@ -80,9 +72,9 @@ def server_resources(storage: str, allowed: tuple[str, ...] = (RUN_CLASS,)) -> d
     }
 
 
-def _classes(allowed: tuple[str, ...]) -> dict[str, object]:
-    """Which classes a run may have built; FLARE's own list has about a hundred, some of which start programs."""
-    return {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(allowed)}
+def _only(allowed: str) -> dict[str, object]:
+    """The one class that a run may have built; FLARE's own list has about a hundred, some of which start programs."""
+    return {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": [allowed]}
 
 
 def _component(name: str, path: str, args: dict[str, object] | None = None) -> dict[str, object]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from idiolect.core.checks import RequestError
 from idiolect.core.statistics import PREFIX, name_of
 from idiolect.models.model import Model, Params
 
@@ -42,6 +43,10 @@ class Adapted(Model):
         arrays = [f"{name_of(path)}{leaf.shape}" for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)]
         return f"{type(self).__name__}({self.input_shape}, {self.vocabulary}, {', '.join(arrays)})"
 
+    def train(self, key: Array, params: Params, inputs: Array) -> Array:
+        """Outputs as the module trains, with dropout."""
+        return self.observe(key, params, inputs)[0]
+
     def shaped(self, inputs: Array) -> Array:
         """(rows, *input_shape), also from flat rows."""
         return inputs.reshape(inputs.shape[0], *self.input_shape)
@@ -49,6 +54,14 @@ class Adapted(Model):
     def example(self) -> Array:
         """One row to look at shapes with."""
         return jnp.zeros((1, *self.input_shape), jnp.int32 if self.vocabulary else jnp.result_type(float))
+
+
+def refuse_unmasked(module: object) -> None:
+    """RequestError for a module whose batch statistics would count padded rows."""
+    raise RequestError(
+        f"{type(module).__name__} has batch statistics, which must not count padded rows: give its __call__ an "
+        "argument mask, (rows,) or None, and pass it on to BatchNorm."
+    )
 
 
 def joined(keys: Iterable[object]) -> Path:

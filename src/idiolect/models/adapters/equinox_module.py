@@ -42,6 +42,7 @@ class EquinoxModel(Adapted):
     def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """Outputs as the module trains; every row has a key of its own."""
         module, rows = self._module(params), self.shaped(inputs)
+        # without a key nothing may be random, as in prediction
         if key is None:
             return self.apply(params, inputs)
         if not self.takes_key:
@@ -71,6 +72,7 @@ def equinox_model(module: Any, input_shape: tuple[int, ...], vocabulary: int, pe
             f"{type(first).__name__} keeps a state (BatchNorm), which counts padded rows; use GroupNorm or LayerNorm, "
             "or a network of idiolect with normalize = 'batch'."
         )
+    # what training moves, and everything else: activations, sizes, whole numbers
     arrays, fixed = equinox.partition(first, equinox.is_inexact_array)
     leaves = jax.tree_util.tree_leaves_with_path(arrays)
     if not leaves:

@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from idiolect.core.checks import RequestError
-from idiolect.models.adapters.adapted import Adapted, Path, look_up, nest, running
+from idiolect.models.adapters.adapted import Adapted, Path, look_up, nest, refuse_unmasked, running
 from idiolect.models.model import Params
 
 STATISTICS = "batch_stats"
@@ -37,10 +37,6 @@ class LinenModel(Adapted):
         """Outputs as the module predicts."""
         return cast(Array, self.module.apply(self._variables(params), self.shaped(inputs), **self._mode(False)))
 
-    def train(self, key: Array, params: Params, inputs: Array) -> Array:
-        """Outputs as the module trains, with dropout."""
-        return self.observe(key, params, inputs)[0]
-
     def observe(self, key: Array, params: Params, inputs: Array, mask: Array | None = None) -> tuple[Array, Params]:
         """`train`, and the batch statistics that the module says."""
         options = self._mode(True) | ({"mask": mask} if "mask" in self.arguments else {})
@@ -58,6 +54,7 @@ class LinenModel(Adapted):
 
     def start(self, key: Array) -> dict[str, Any]:
         """The module's own variables, by collection."""
+        # a key of its own for dropout: some modules ask for one even to start
         rngs = {"params": key, "dropout": jax.random.fold_in(key, 1)}
         return dict(self.module.init(rngs, self.example(), **self._mode(False)))
 
@@ -77,6 +74,7 @@ def linen_model(module: linen.Module, input_shape: tuple[int, ...], vocabulary: 
     """`from_flax` of a linen module; RequestError for variables that training would lose."""
     arguments = tuple(inspect.signature(type(module).__call__).parameters)
     model = LinenModel(tuple(input_shape), vocabulary, module, arguments, ())
+    # shapes say which variables there are; nothing is computed
     variables = jax.eval_shape(model.start, jax.random.key(0))
     if "params" not in variables or set(variables) - {"params", STATISTICS}:
         raise RequestError(
@@ -84,9 +82,6 @@ def linen_model(module: linen.Module, input_shape: tuple[int, ...], vocabulary: 
             "make a module without the others."
         )
     if STATISTICS in variables and "mask" not in arguments:
-        raise RequestError(
-            f"{type(module).__name__} has batch statistics, which must not count padded rows: give its __call__ an "
-            "argument mask, (rows,) or None, and pass it on to BatchNorm."
-        )
+        refuse_unmasked(module)
     places = tuple((collection, path) for collection in variables for path in flatten_dict(variables[collection]))
     return dataclasses.replace(model, places=places)

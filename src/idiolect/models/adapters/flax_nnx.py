@@ -13,10 +13,8 @@ from flax import nnx
 from jax import Array
 
 from idiolect.core.checks import RequestError
-from idiolect.models.adapters.adapted import Adapted, joined, look_up, nest, running
+from idiolect.models.adapters.adapted import Adapted, joined, look_up, nest, refuse_unmasked, running
 from idiolect.models.model import Params
-
-Place = tuple[object, ...]  # of a variable: names of attributes, numbers in lists
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +30,7 @@ class NnxModel(Adapted):
     def init(self, key: Array) -> Params:
         """The module's own start."""
         _, params, statistics, _ = _split(self.make(key))
+        # as they were set, which is the order of layers: nnx sorts them by name, and `head` is the last one
         places = {name: place for place, name in enumerate(self.order)}
         first = sorted(nnx.to_flat_state(params), key=lambda entry: places.get(str(entry[0][0]), 0))
         named = {joined(path): leaf.get_value() for path, leaf in first}
@@ -43,10 +42,6 @@ class NnxModel(Adapted):
         module = self._module(params, None)
         module.eval()
         return module(self.shaped(inputs))
-
-    def train(self, key: Array, params: Params, inputs: Array) -> Array:
-        """Outputs as the module trains, with dropout."""
-        return self.observe(key, params, inputs)[0]
 
     def observe(self, key: Array, params: Params, inputs: Array, mask: Array | None = None) -> tuple[Array, Params]:
         """`train`, and the batch statistics that the module says."""
@@ -61,27 +56,18 @@ class NnxModel(Adapted):
     def _module(self, params: Params, key: Array | None) -> Any:
         """The module with these parameters; its random streams start anew from the key."""
 
-        def named(path: Place) -> Array:
-            return look_up(params, joined(path))
-
-        def moments(path: Place) -> Array:
-            return look_up(params, running(joined(path)))
+        def stream(place: int, leaf: Any) -> Any:
+            if key is None or not isinstance(leaf, nnx.RngKey):
+                return leaf
+            return leaf.replace(jax.random.fold_in(key, place))
 
         own, statistics, streams = (nnx.to_flat_state(state) for state in self.states)
-        parts = [
-            [(path, leaf.replace(find(path))) for path, leaf in flat]
-            for flat, find in ((own, named), (statistics, moments))
-        ]
-        fresh = [
-            (
-                path,
-                leaf.replace(jax.random.fold_in(key, place))
-                if key is not None and isinstance(leaf, nnx.RngKey)
-                else leaf,
-            )
-            for place, (path, leaf) in enumerate(streams)
-        ]
-        return nnx.merge(self.graph, *(nnx.from_flat_state(part) for part in (*parts, fresh)), copy=True)
+        parts = (
+            [(path, leaf.replace(look_up(params, joined(path)))) for path, leaf in own],
+            [(path, leaf.replace(look_up(params, running(joined(path))))) for path, leaf in statistics],
+            [(path, stream(place, leaf)) for place, (path, leaf) in enumerate(streams)],
+        )
+        return nnx.merge(self.graph, *map(nnx.from_flat_state, parts), copy=True)
 
 
 def nnx_model(module: Any, made: bool, input_shape: tuple[int, ...], vocabulary: int) -> NnxModel:
@@ -96,6 +82,7 @@ def nnx_model(module: Any, made: bool, input_shape: tuple[int, ...], vocabulary:
             f"from_flax needs a function of nnx.Rngs that makes an nnx module, got one that makes {first!r}."
         )
     graph, *states = _split(first)
+    # whatever is neither a parameter nor a statistic must be a random stream: training would lose all else
     others = [path for path, leaf in nnx.to_flat_state(states[2]) if not isinstance(leaf, nnx.RngState)]
     if others:
         raise RequestError(
@@ -104,10 +91,7 @@ def nnx_model(module: Any, made: bool, input_shape: tuple[int, ...], vocabulary:
         )
     masked = "mask" in inspect.signature(type(first).__call__).parameters
     if nnx.to_flat_state(states[1]) and not masked:
-        raise RequestError(
-            f"{type(first).__name__} has batch statistics, which must not count padded rows: give its __call__ an "
-            "argument mask, (rows,) or None, and pass it on to BatchNorm."
-        )
+        refuse_unmasked(first)
     order = tuple(vars(first))
     return NnxModel(tuple(input_shape), vocabulary, make, graph, (states[0], states[1], states[2]), order, masked)
 

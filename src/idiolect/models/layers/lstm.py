@@ -45,6 +45,7 @@ class LSTM:
         """Uniform in +-width^(-1/2), as customary; bias 1 on the forget gate, so that memory lasts at the start."""
         limit = self.width**-0.5
         of_input, of_state = (jax.random.fold_in(key, place) for place in range(2))
+        # four gates side by side, i, f, g, o: the second one forgets
         bias = jnp.zeros((4, self.width)).at[1].set(1.0).reshape(-1)
         return {
             "input": jax.random.uniform(of_input, (self.inside, 4 * self.width), minval=-limit, maxval=limit),
@@ -112,6 +113,7 @@ def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> 
 
 def _backward(compute: str, kept: Kept, gradients: tuple[Array, State]) -> tuple[Array, Array, State]:
     hidden, cell, gates, recurrent, state = kept
+    # h and c that each step began with: the first state, then what all steps but the last gave
     before = State(*(jnp.concatenate([first[None], rest[:-1]]) for first, rest in zip(state, (hidden, cell))))
     back = lowered(recurrent, compute).T
 

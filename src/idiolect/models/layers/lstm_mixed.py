@@ -42,6 +42,7 @@ def _forward(compute: str, projected: Array, recurrent: Array, shares: Array) ->
         i, f, g, o = gates = gates_of(summed)
         cells = f * cell[None] + i * g
         hiddens = o * jnp.tanh(cells)
+        # both versions go on from the mixture: there is one state, not one per version
         mixed = (jnp.sum(share * hiddens, axis=0), jnp.sum(share * cells, axis=0))
         return mixed, (*mixed, hiddens, cells, gates)
 
@@ -62,6 +63,7 @@ def _backward(compute: str, kept: tuple[Any, ...], gradients: Array) -> tuple[Ar
         on_hiddens = share * on_mixed[None]
         on_cells = share * on_cell[None] + on_hiddens * on_to_cell
         summed = jnp.concatenate([on_cells, on_cells, on_cells, on_hiddens], axis=-1) * local
+        # summed over both versions, since both began with the one mixed state
         back_hidden = jnp.matmul(lowered(summed, compute), back).astype(summed.dtype).sum(axis=0)
         return (back_hidden, jnp.sum(on_cells * forget, axis=0)), (summed, on_share)
 

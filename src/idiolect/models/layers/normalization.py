@@ -84,6 +84,7 @@ def _mean(values: Array, mask: Array) -> Array:
     flat = values.reshape(values.shape[0], -1, values.shape[-1])
     if mask is None:
         return flat.mean(axis=(0, 1))
+    # every row has as many positions: the mean over real rows of means over positions is that over all
     rows = jnp.sum(flat.mean(axis=1) * mask.astype(values.dtype)[:, None], axis=0)
     return rows / jnp.maximum(jnp.sum(mask.astype(values.dtype)), 1)
 

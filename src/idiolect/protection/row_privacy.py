@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differential privacy of rows: gradients of single rows are clipped and added up with noise (Abadi et al. 2016).
+
+It stands around an algorithm's objective and around its batches. Whatever the algorithm makes of its gradients keeps
+their privacy; what never leaves the client is computed with `Objective.unprotected`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm, Models
+from idiolect.core.data import Array, Batch, ClientData
+from idiolect.core.keys import Key, Secret, secret_words
+from idiolect.core.objective import Objective
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params, Tree
+from idiolect.protection.choices import RowPrivacy
+from idiolect.protection.clipping import add_noise, clip, noise_key
+from idiolect.protection.row_sampling import flip_coins, take_sampled
+from idiolect.protection.subclass import subclass
+
+Owner = TypeVar("Owner", bound=Algorithm)
+Gradient = Callable[[Key, Batch], tuple[Any, Tally]]
+HELD = 2**20  # numbers of single rows' gradients that a client holds at once: 4 MB in float32
+
+if TYPE_CHECKING:  # they stand before another class in the order of bases, and are none by themselves
+    _Objective = Any
+    _Batched = Any
+else:
+    _Objective = _Batched = object
+
+
+def hide_rows(algorithm: Owner, privacy: RowPrivacy) -> Owner:
+    """The algorithm with noisy gradients on batches by coins; only for one that was not refused."""
+    values = _values_of(algorithm) | {"objective": _with_noise(algorithm.objective, privacy)}
+    made: Owner = _hiding_class(type(algorithm))(**values)
+    return made
+
+
+def with_private_rows(algorithm: Owner) -> Owner:
+    """The algorithm with noise and coins that follow from no seed, where it has some: for a site of a deployment."""
+    if not isinstance(algorithm.objective, NoisyGradients):
+        return algorithm
+    secret = Secret(jnp.asarray(secret_words()))
+    objective = dataclasses.replace(cast(Any, algorithm.objective), row_secret=secret)
+    return dataclasses.replace(algorithm, objective=objective)
+
+
+def _with_noise(objective: Objective, privacy: RowPrivacy) -> Objective:
+    made: Objective = _noisy_class(type(objective))(**_values_of(objective), row_privacy=privacy)
+    return made
+
+
+def _values_of(owner: Any) -> dict[str, Any]:
+    return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
+
+
+@functools.cache
+def _hiding_class(cls: type) -> Any:
+    return subclass(cls, HidesRows)
+
+
+@functools.cache
+def _noisy_class(cls: type) -> Any:
+    fields = {
+        "__annotations__": {"row_privacy": RowPrivacy, "row_secret": Secret | None},
+        "row_privacy": dataclasses.field(default_factory=RowPrivacy),
+        "row_secret": None,
+    }
+    return subclass(cls, NoisyGradients, plain=cls, **fields)
+
+
+class HidesRows(_Batched):  # type: ignore[misc]
+    """Batches by coins, and models of the client itself without noise."""
+
+    def draw_batches(self, key: Key, data: ClientData) -> Any:
+        """Coins for every row and step; orders of an epoch stay, since each row is in one of its batches anyway."""
+        if self.batch_size == 0 or self.epochs:
+            return super().draw_batches(key, data)
+        # who is in a batch must be as secret as the noise: it is what makes epsilon smaller
+        secret = getattr(self.objective, "row_secret", None)
+        return flip_coins(noise_key(secret, key), self.local_steps, self.batch_size, data)
+
+    def batch(self, t: Array, drawn: Any, data: ClientData) -> Any:
+        """The rows of step `t`."""
+        if self.batch_size == 0 or self.epochs:
+            return super().batch(t, drawn, data)
+        return take_sampled(data, drawn, t, self.batch_size)
+
+    def models(self, key: Key, sent: Tree, client: Tree, data: ClientData) -> tuple[Models, Tally]:
+        """The algorithm's, from exact gradients: what a client predicts with stays on it."""
+        exact = dataclasses.replace(cast(Any, self), objective=self.objective.unprotected)
+        return super(HidesRows, exact).models(key, sent, client, data)
+
+
+class NoisyGradients(_Objective):  # type: ignore[misc]
+    """Every gradient is the mean of the rows' own, each of them clipped, and noise."""
+
+    if TYPE_CHECKING:
+        plain: type
+        row_privacy: RowPrivacy
+        row_secret: Secret | None  # None: noise and coins follow from the run's seed, as a simulation's may
+
+    @property
+    def unprotected(self) -> Objective:
+        """The objective without clip and noise."""
+        values = _values_of(self)
+        del values["row_privacy"], values["row_secret"]
+        made: Objective = self.plain(**values)
+        return made
+
+    def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad_w f_m."""
+        own = self.unprotected
+        return self._hide(key, batch, lambda at, rows: own.gradient_shared(at, shared, personal, rows))
+
+    def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad_beta f_m."""
+        own = self.unprotected
+        return self._hide(key, batch, lambda at, rows: own.gradient_personal(at, shared, personal, rows))
+
+    def gradients(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Tally]:
+        """Both, clipped together: they are one release."""
+        own = self.unprotected
+        return self._hide(key, batch, lambda at, rows: own.gradients(at, shared, personal, rows))
+
+    def _hide(self, key: Key, batch: Batch, gradient: Gradient) -> tuple[Any, Tally]:
+        """The gradient of a batch with each row clipped and noise, at the cost of the plain one."""
+        privacy = self.row_privacy
+        total, rowless = clipped_sum(key, batch, gradient, privacy.clip)
+        # a number that no row decides: the size of the client, of an epoch's batch, or what coins give in the mean
+        rows = jnp.maximum(jnp.asarray(batch.rows()), 1).astype(jnp.result_type(float))
+        noisy = add_noise(noise_key(self.row_secret, key), privacy.noise_multiplier * privacy.clip, total)
+        return tree.add(rowless, tree.scale(1 / rows, noisy)), gradient(key, batch)[1]
+
+
+def clipped_sum(key: Key, batch: Batch, gradient: Gradient, bound: Any) -> tuple[Any, Any]:
+    """The sum of the clipped gradients of all rows, and the gradient of no row at all.
+
+    What no row decides, a ridge say, is taken out of each row's gradient before the clip: it needs none.
+    """
+    inputs, targets = (jnp.zeros_like(leaf[:1]) for leaf in (batch.inputs, batch.targets))
+    rowless = gradient(key, Batch(inputs, targets, jnp.zeros(1, bool)))[0]
+
+    def of_row(number: jax.Array, inputs: Array, target: Array, real: Array) -> Any:
+        # a key for each row: dropout is drawn row by row
+        own, _ = gradient(jax.random.fold_in(key, number), Batch(inputs[None], target[None], jnp.ones(1, bool)))
+        moved = clip(tree.subtract(own, rowless), bound)
+        # a row whose gradient overflows adds nothing: no noise would hide what is not a number
+        there = real & jnp.isfinite(tree.squared_norm(moved))
+        return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), moved)
+
+    def of_rows(rows: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.vmap(of_row)(*rows))
+
+    count = batch.targets.shape[0]
+    real = jnp.ones(count, bool) if batch.mask is None else jnp.asarray(batch.mask, bool)
+    rows = (jnp.arange(count, dtype=jnp.int32), jnp.asarray(batch.inputs), jnp.asarray(batch.targets), real)
+    together = max(1, HELD // max(1, sum(leaf.size for leaf in jax.tree.leaves(rowless))))
+    return (of_rows(rows) if count <= together else _in_parts(of_rows, rows, together, rowless)), rowless
+
+
+def _in_parts(of_rows: Callable[[Any], Any], rows: Any, together: int, like: Any) -> Any:
+    """The sum over parts of `together` rows, one after another."""
+    parts = math.ceil(len(rows[0]) / together)
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        missing = parts * together - len(leaf)
+        padded = jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))  # padding is marked as no row
+        return padded.reshape(parts, together, *leaf.shape[1:])
+
+    def more(total: Any, part: Any) -> tuple[Any, None]:
+        return tree.add(total, of_rows(part)), None
+
+    return jax.lax.scan(more, tree.zeros(like), jax.tree.map(cut, rows))[0]
