@@ -158,7 +158,8 @@ def find_or_train(
     programs: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
     for label, seed in [pair for pair, cell in found.items() if cell is None]:
         programs.setdefault(asked[label][0].program, []).append((label, seed))
-    for missing in programs.values():
+    most = subject.size["lanes"]
+    for missing in [own[at : at + most] for own in programs.values() for at in range(0, len(own), most)]:
         runs = train(subject, [(asked[label][0], seed) for label, seed in missing], lanes.simulate_many)
         for pair, run in zip(missing, runs):
             facts = {"tuned": asked[pair[0]][1], "diverged": run.recorder.diverged and str(run.recorder.diverged)}
@@ -216,7 +217,8 @@ def best_step(subject: Problem, method: str, spec: Spec, cells: Cells) -> tuple[
 
 def _made_of(subject: Problem, one: Setting | None, seed: int) -> dict[str, Any]:
     # which settings a run has says `one`; by which way a result is found, not what it is
-    apart = ("alpha", "rounds", "cohort", "steps", "grid", "tuning_rounds", "tuning_seeds", "executor", "chunk")
+    how = {"steps", "grid", "tuning_rounds", "tuning_seeds", "executor", "chunk", "lanes"}
+    apart = how | {"alpha", "rounds", "cohort"}
     size = {key: value for key, value in subject.size.items() if key not in apart}
     setting = ALONE if one is None else one._asdict()
     return {"kind": KIND, "size": size, "setting": setting, "seed": seed, "data_seed": subject.data_seed}
