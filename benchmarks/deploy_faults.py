@@ -29,6 +29,7 @@ from idiolect.engines.deploy import kept, wire
 from idiolect.engines.deploy.coordinator import _opened, _stepped
 from idiolect.engines.deploy.saved import Saved, train_saved
 from idiolect.engines.deploy.transport import Handler, Loopback
+from idiolect.engines.deploy.uploads import _collected
 from idiolect.engines.server import server_init
 
 ROUNDS, SITES, TRIALS = 8, 4, 20
@@ -239,7 +240,7 @@ def replay(problem: Problem, cohorts: list[list[int]], folder: Path) -> tuple[An
         done = {client: workers[client].work(number, address(sent, client), people[client]) for client in cohort}
         uploads = jax.tree.map(lambda *leaves: np.stack(leaves), *(one[0] for one in done.values()))
         now = Round(problem.admitted, root, np.int32(number), sent)
-        server, _ = _stepped(now, server, uploads, np.array(cohort, np.int32))
+        server, _ = _stepped(now, server, _collected(problem.admitted, uploads, np.array(cohort, np.int32)))
         for client, one in done.items():
             people[client] = one[1]
     return server, people
