@@ -48,7 +48,7 @@ def parts(quick: bool) -> Iterator[Result]:
     """After each factor: its points and the powers fitted to them."""
     base, times, factors = (TINY, (1, 2), ("clients",)) if quick else (BASE, TIMES, tuple(LABELS))
     floor = _measured(TINY)
-    known = {TINY: floor}
+    known = {TINY: floor, base: _least(base, 1 if quick else 3)}  # the base is a point of every fit
     numbers: dict[str, Any] = {"base": base._asdict(), "peak of a tiny problem, MB": _number(floor, "peak MB")}
     for factor in factors:
         points = []
@@ -95,6 +95,13 @@ def _measured(point: Point) -> Any:
     command = ["-m", "benchmarks.growth_child", *map(str, point)]
     found = measured_apart(command, SECONDS)
     return found if isinstance(found, str) else found | {"hidden": point.hidden}
+
+
+def _least(point: Point, processes: int) -> Any:
+    """The fastest of so many processes; the first that failed where one did."""
+    found = [_measured(point) for _ in range(processes)]
+    failed = [each for each in found if isinstance(each, str)]
+    return failed[0] if failed else min(found, key=lambda each: each["seconds of a round"])
 
 
 def _number(found: Any, name: str) -> float:

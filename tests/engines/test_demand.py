@@ -26,7 +26,11 @@ def test_rows_that_are_drawn_at_once_must_fit(bench, ragged, monkeypatch):
     monkeypatch.setattr(demand, "free_on_device", lambda: 10**9)
     many = dataclasses.replace(bench.stateful, epochs=2**24, batch_size=2)
     with pytest.raises(RequestError, match="epochs = 16777216 with batch_size = 2 needs about"):
-        check_demand(many, ragged.train, Training())
+        check_demand(many, ragged.train, Training(executor="batched"))
+    check_demand(many, ragged.train, Training())  # auto: one client at a time may do
+    still_more = dataclasses.replace(many, epochs=2**27)
+    with pytest.raises(RequestError, match="epochs = 134217728 with batch_size = 2 needs about"):
+        check_demand(still_more, ragged.train, Training())
 
 
 def test_a_model_must_fit(bench, ragged, monkeypatch):

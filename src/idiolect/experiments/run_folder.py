@@ -116,8 +116,9 @@ class RunFolder:
         known = {"splits": "compare --splits", "setting": "dial"}
         owner = next((known[key] for key in request if key in known), str(request.get("command", "run")))
         if owner != self.command:
+            shown = f"{owner} {request['splits']}" if "splits" in request else owner.removesuffix(" --resume")
             raise RequestError(
-                f"The folder {self.path} was begun by `idiolect {owner.removesuffix(' --resume')}`; "
+                f"The folder {self.path} was begun by `idiolect {shown}`; "
                 f"{WAYS_ON.get(owner, WAYS_ON['run']).format(self.path)}, or choose another --out."
             )
         if not resume and self.command not in RESTARTED:
