@@ -121,7 +121,7 @@ def test_resume_keeps_what_is_finished_and_refuses_another_request(spec, copied,
     other = dataclasses.replace(spec, training=dataclasses.replace(spec.training, rounds=4))
     with pytest.raises(RequestError, match=r"training\.rounds"):
         run_splits(other, copied, 2, resume=True)
-    with pytest.raises(RequestError, match="was begun by `idiolect compare --splits`"):
+    with pytest.raises(RequestError, match="was begun by `idiolect compare --splits 2`"):
         RunFolder(copied).check(resume=False)
     trained = []
     run = splits_module.execute

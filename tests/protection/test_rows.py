@@ -16,6 +16,7 @@ from idiolect.core import keys, tree
 from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Batch, ClientData
+from idiolect.core.objective import unprotected
 from idiolect.engines import door
 from idiolect.engines.client import Task, client_init, steps_of
 from idiolect.engines.debug import watched_round
@@ -156,7 +157,7 @@ def test_a_noisy_gradient_equals_numpy(objective, workbench, uniform, monkeypatc
     with door.run_precision("float64"):
         data, key = rows_of(uniform)[0], keys.root_key(2)
         hidden = door.admit(protect(plain, PRIVATE), CLIENTS, "float64")
-        own, privacy = hidden.objective.unprotected, hidden.objective.row_privacy
+        own, privacy = unprotected(hidden.objective), hidden.objective.row_privacy
         shared, personal = own.init_shared(key), own.init_personal(key)
         for batch in (hidden.batch(0, hidden.draw_batches(key, data), data), data.batch()):
             wanted = by_hand(key, batch, lambda at, rows: own.gradients(at, shared, personal, rows), privacy)
@@ -211,7 +212,8 @@ def test_a_site_draws_coins_and_noise_that_follow_from_no_seed(workbench, unifor
     assert not np.array_equal(*[site.objective.row_secret.words for site in sites])
     assert batches[0].shape == batches[1].shape
     assert workbench.distance(*gradients) > 1e-3
-    assert with_private_rows(workbench.build("local_sgd")).objective.unprotected is not None
+    plain = workbench.build("local_sgd")
+    assert with_private_rows(plain).objective is unprotected(plain.objective) is plain.objective
 
 
 def test_a_membership_attack_on_rows_stays_below_epsilon(workbench):

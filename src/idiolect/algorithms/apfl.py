@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.tuples import Broadcast, Upload
-from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree, unprotected
 from idiolect.core.types import Array, ClientData, Key, Params, PerClient, StartKeys, Tally
 
 
@@ -69,7 +69,7 @@ class APFL(FederatedAveraging[ClientState, Working]):
         """One gradient at w_m, one at the mix."""
         moved, tally = super().step(key, t, sent, working, data)
         batch, mixed = self.batch(t, working.drawn, data), self._mix(working.shared, working)
-        own_gradient, own_tally = self.objective.unprotected.gradient_shared(step_key(key, t), mixed, (), batch)
+        own_gradient, own_tally = unprotected(self.objective).gradient_shared(step_key(key, t), mixed, (), batch)
         share = working.own_share
         if self.learn_share:
             # d f(z_m) / d a, at the old point as the other two gradients

@@ -18,7 +18,7 @@ import functools
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree, unprotected
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Scalar, StartKeys, Tally
 
 
@@ -85,7 +85,7 @@ class Ditto(FederatedAveraging[ClientState, Working]):
 
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
-        gradient, tally = self.objective.unprotected.gradient_shared(key, personal, (), batch)
+        gradient, tally = unprotected(self.objective).gradient_shared(key, personal, (), batch)
         return tree.pull(gradient, self.penalty, personal, sent.shared, self.bias_penalty), tally.as_personal()
 
 

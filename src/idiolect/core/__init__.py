@@ -22,6 +22,7 @@ from idiolect.core.method import BY_ROWS as BY_ROWS
 from idiolect.core.method import Method as Method
 from idiolect.core.objective import Objective as Objective
 from idiolect.core.objective import Prepares as Prepares
+from idiolect.core.objective import unprotected as unprotected
 from idiolect.core.settings import settings as settings
 from idiolect.core.tally import NOTHING as NOTHING
 from idiolect.core.tally import Tally as Tally

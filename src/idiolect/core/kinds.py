@@ -183,7 +183,7 @@ class RowReads(NamedTuple):
     """How a client's rows reach what it sends: through gradients of the objective on its batches, and not otherwise.
 
     An algorithm states it as `row_reads`; without it no noise on gradients can hide a row. What never leaves the client
-    may read rows as it likes, by `objective.unprotected`.
+    may read rows as it likes, by `unprotected(objective)`.
     """
 
     passes: int = 1  # gradients per local step, or per pass over the rows, each on a batch of its own

@@ -36,11 +36,6 @@ class Objective(Settings, abc.ABC):
         """What becomes of its model's running statistics; None where it has none."""
         return None
 
-    @property
-    def unprotected(self) -> Objective:
-        """The objective for what never leaves the client: this one, or what is below a protection of its rows."""
-        return self
-
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
         """A start for w."""
@@ -97,6 +92,20 @@ class Objective(Settings, abc.ABC):
         rows, passes = batch.rows(), batch.passes
         moved = moving(gradients[0], shared, seen), moving(gradients[1], personal, seen)
         return moved, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
+
+
+@runtime_checkable
+class Protected(Protocol):
+    """An objective whose gradients hide the rows they come from."""
+
+    @property
+    def unprotected(self) -> Objective:
+        """The objective below the protection."""
+
+
+def unprotected(objective: Objective) -> Objective:
+    """The objective for what never leaves the client: what is below a protection of its rows, or itself."""
+    return objective.unprotected if isinstance(objective, Protected) else objective
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ import jax
 from idiolect.accounting.time_model import find_time_model
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.kinds import PredictsWithMore
+from idiolect.core.objective import unprotected
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
@@ -289,7 +290,7 @@ class _Training:
             return None
         own: list[Callable[[Standing], dict[str, float]] | None] = []
         for built in methods:
-            objective, label = built.algorithm.objective.unprotected, built.method.label
+            objective, label = unprotected(built.algorithm.objective), built.method.label
             if isinstance(built.algorithm, PredictsWithMore):  # what it predicts with is no point of its objective
                 own.append(None)
                 continue

@@ -2,7 +2,7 @@
 """Differential privacy of rows: gradients of single rows are clipped and added up with noise (Abadi et al. 2016).
 
 It stands around an algorithm's objective and around its batches. Whatever the algorithm makes of its gradients keeps
-their privacy; what never leaves the client is computed with `Objective.unprotected`.
+their privacy; what never leaves the client is computed with `unprotected(objective)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import Array, Batch, ClientData
 from idiolect.core.keys import Key, Secret, secret_words
-from idiolect.core.objective import Objective
+from idiolect.core.objective import Objective, unprotected
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.protection.choices import RowPrivacy
@@ -98,7 +98,7 @@ class HidesRows(_Batched):  # type: ignore[misc]
 
     def models(self, key: Key, sent: Tree, client: Tree, data: ClientData) -> tuple[Models, Tally]:
         """The algorithm's, from exact gradients: what a client predicts with stays on it."""
-        exact = dataclasses.replace(cast(Any, self), objective=self.objective.unprotected)
+        exact = dataclasses.replace(cast(Any, self), objective=unprotected(self.objective))
         return super(HidesRows, exact).models(key, sent, client, data)
 
 
