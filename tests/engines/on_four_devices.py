@@ -15,7 +15,7 @@ from idiolect.engines import auto, door, programs
 from idiolect.engines.advance import move
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
-from idiolect.engines.shard import PADDING, make_shards
+from idiolect.engines.shard import PADDING, by_client, make_shards
 from idiolect.engines.simulate import Options, open_session, simulate, simulate_many
 from idiolect.protection import Protection, SecureAggregation, protect
 
@@ -170,15 +170,26 @@ def test_auto_takes_all_devices_where_that_is_faster(faster, chosen, workbench, 
     assert short.training.devices == 1  # it ends before another program is compiled
 
 
-def test_cohorts_are_dealt_to_the_devices_of_their_clients():
-    shards = make_shards(DEVICES, 6)  # two each, the last device none
-    clients = np.array([[[0, 1, 2, 5], [1, 3, 4, PADDING]]], np.int32)
-    present = np.array([[[True, False, True, True], [True, True, True, False]]])
-    dealt = shards.deal(clients, present, width=1)
-    assert dealt.clients[0, 0].tolist() == [0, 1, 2, PADDING, 5, PADDING, PADDING, PADDING]
-    assert dealt.clients[0, 1].tolist() == [1, PADDING, 3, PADDING, 4, PADDING, PADDING, PADDING]
-    assert dealt.rows[0, 0].tolist() == [0, 1, 0, 0, 1, 0, 0, 0]
-    assert dealt.present[0, 0].tolist() == [True, False, True, False, True, False, False, False]
+def test_cohorts_are_dealt_evenly():
+    shards = make_shards(DEVICES, 6)
+    clients = np.array([[[0, 1, 2, 4, 5], [1, 3, 4, PADDING, PADDING]]], np.int32)
+    present = np.array([[[True, False, True, True, True], [True, True, True, False, False]]])
+    dealt = shards.deal(clients, present)
+    assert [part.shape for part in dealt] == [(1, 2, 8)] * 3
+    assert dealt[0][0, 0].tolist() == [0, 1, 2, 4, 5, PADDING, PADDING, PADDING]
+    assert dealt[1][0].tolist() == [[0, 1, 2, 4, 5, 0, 0, 0], [1, 3, 4, 0, 0, 0, 0, 0]]
+    assert dealt[2][0, 0].tolist() == [True, False, True, True, True, False, False, False]
+
+
+def test_rows_are_brought_bit_for_bit():
+    shards = make_shards(DEVICES, 6)  # two each, the last device none of its own
+    floats = np.array([[0.0, np.nan], [-0.0, 1e-40], [3, -np.inf], [4, 5], [6, 7], [8, 9]], np.float32)
+    tables = shards.lay((floats, np.arange(6) % 2 == 1, np.arange(6, dtype=np.int32)), axis=0)
+    rows = np.array([5, 1, 0, 2, 1, 4, 3, 0], np.int32)  # two for each device
+    brought = shards.over(shards.bring, (by_client(0), by_client(0)), by_client(0))(tables, rows)
+    assert np.asarray(brought[0]).tobytes() == floats[rows].tobytes()
+    assert np.asarray(brought[1]).tolist() == (rows % 2 == 1).tolist()
+    assert np.asarray(brought[2]).tolist() == rows.tolist()
 
 
 def test_rows_and_states_are_on_their_devices_alone(workbench, ragged):

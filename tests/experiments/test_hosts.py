@@ -24,6 +24,7 @@ source = "digits"
 settings = { clients = 5 }
 [training]
 rounds = 400
+cohort = 3
 record_every = 200
 block = 20
 executor = "batched"

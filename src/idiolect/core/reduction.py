@@ -67,6 +67,8 @@ def _sum_rows(weights: jax.Array, leaf: jax.Array, present: jax.Array) -> jax.Ar
     """sum_m weights_m leaf_m over present clients; an absent client may hold anything, even NaN."""
     # As a table: on a CPU the sum of ten clients' (9216, 128) takes 0.03 s, and 0.22 s where the leaf keeps its axes.
     table = jnp.reshape(leaf, (len(weights), math.prod(jnp.shape(leaf)[1:])))
+    # Weights that are known while compiling would let the compiler undo the table.
+    weights = jax.lax.optimization_barrier(weights)
     rows = jnp.where(present[:, None], table, 0)
     return jnp.sum(weights[:, None].astype(leaf.dtype) * rows, axis=0).reshape(jnp.shape(leaf)[1:])
 

@@ -122,8 +122,7 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
         return plan.population.gather(state.clients, None), None
     members, present = _draw_members(plan, rounds)
     if plan.shards is not None:
-        dealt = plan.shards.deal(members, present, plan.share)
-        return plan.population.gather(state.clients, None), Cohort(*dealt)
+        return plan.population.gather(state.clients, None), Cohort(*plan.shards.deal(members, present))
     gathered = plan.population.gather(state.clients, _real(members))
     return gathered, Cohort(members, gathered.places, present)
 

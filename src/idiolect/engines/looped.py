@@ -74,7 +74,7 @@ def _collect(algorithm: Algorithm, uploads: Tree, clients: jax.Array, present: j
     return algorithm.reduction.collect(uploads, clients, present)
 
 
-_finish = functools.partial(jax.jit, static_argnames=("partial_cohort",))(finish_round)
+_finish = functools.partial(jax.jit, static_argnames=("drawn",))(finish_round)
 _put_back = jax.jit(put_back)
 
 
@@ -95,7 +95,7 @@ def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bo
         uploads, kept = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in list(zip(*done))[:2])
         partial = _collect(lane.algorithm, uploads, there.clients, there.present)
         people = Clients(_put_back(states, there, kept), data)
-        server, states = _finish(now, server, there, partial, people, partial_cohort=lane.cohorts is not None)
+        server, states = _finish(now, server, there, partial, people, drawn=lane.cohorts is not None)
     return server, states, jax.tree.map(lambda *leaves: jnp.stack(leaves), *costs)
 
 

@@ -29,7 +29,6 @@ from idiolect.engines.population import InMemory, to_device
 from idiolect.engines.shard import Shards, make_shards
 from idiolect.engines.start import WireTypes
 
-LOOK_AHEAD = 500  # rounds whose cohorts are drawn to know how many members of one a device has: 10 ms
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
 
@@ -105,14 +104,6 @@ class Plan:
     def scored(self) -> int:
         """Clients that a record scores."""
         return self.federation.train.clients if self.judged is None else len(self.judged)
-
-    @functools.cached_property
-    def share(self) -> int:
-        """Members of a round that one device has at most, in as many rounds as are looked ahead."""
-        assert self.shards is not None
-        rounds = range(min(max(self.training.rounds, 1), LOOK_AHEAD))
-        each = zip(self.participations, self.seeds)
-        return max(self.shards.widest(who.draw(seed, rounds)[0]) for who, seed in each if who.cohort)
 
     @functools.cached_property
     def uniform(self) -> bool:

@@ -201,36 +201,49 @@ def finite_rows(stacked: Tree, rows: int) -> jax.Array:
 
 def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
     """One whole round: local work, reduction, server step, settle. `cohort` None means all clients."""
-    members = whole_cohort(clients.data, how.shards) if cohort is None else cohort
-    if cohort is None and not how.chunk:  # rows are used where they are: no gather, no scatter
+    if cohort is None:
+        return _round(now, server, clients, whole_cohort(clients.data, how.shards), how)
+    if how.shards is None and how.chunk:  # one chunk at a time is gathered
+        return _round(now, server, clients, cohort, how, drawn=True)
+    bring = tree.take if how.shards is None else how.shards.bring
+    brought = Clients(*bring(tuple(clients), cohort.rows))
+    here = cohort._replace(rows=jnp.arange(cohort.rows.shape[0], dtype=jnp.int32))
+    server, states, cost = _round(now, server, brought, here, how, drawn=True)
+    if how.shards is not None:
+        (cohort, states), rows, own = how.shards.collect((cohort, states), cohort.rows)
+        cohort = cohort._replace(rows=rows, present=cohort.present & own)
+    return server, put_back(clients.states, cohort, states), cost
+
+
+def _round(now: Round, server: Tree, clients: Clients, members: Cohort, how: How, *, drawn: bool = False) -> Outcome:
+    """`run_round` where rows and states are on this device; `drawn`: the members are some of all clients."""
+    if not how.chunk:  # rows are used where they are: no gather, no scatter
         uploads, states, cost = local_work(now, members, clients, how.uniform)
         partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
     else:
-        # some of the clients: their rows and states are gathered, as one chunk unless a smaller one was asked for
-        chunk = how.chunk or members.clients.shape[0]
-        partial, states, cost = _work_in_chunks(now, members, clients, how._replace(chunk=chunk))
+        partial, states, cost = _work_in_chunks(now, members, clients, how)
     if how.shards is not None:
         partial = how.shards.add_up(now.algorithm.reduction, partial)
         cost = cost._replace(executed_steps=_of_all_devices(cost.executed_steps, how.shards))
     clients = clients._replace(states=states)
-    return *finish_round(now, server, members, partial, clients, partial_cohort=cohort is not None), cost
+    return *finish_round(now, server, members, partial, clients, drawn=drawn), cost
 
 
 def finish_round(
-    now: Round, server: Tree, members: Cohort, partial: Tree, clients: Clients, *, partial_cohort: bool
+    now: Round, server: Tree, members: Cohort, partial: Tree, clients: Clients, *, drawn: bool
 ) -> tuple[Tree, Tree]:
     """What follows once the uploads are summed: lower, server step, settle."""
     algorithm = now.algorithm
     moved = server_step(now, server, partial)
-    if partial_cohort:  # a round from which all clients dropped out leaves the server as it was
+    if drawn:  # a round from which all clients dropped out leaves the server as it was
         moved = tree.choose(algorithm.reduction.lower(partial).cohort > 0, moved, server)
     if algorithm.settle is None:
         return moved, clients.states
     # the next round's broadcast, with its own draws: the cohort is handed now what it would be sent then
-    own = clients if not partial_cohort else Clients(*tree.take(tuple(clients), members.rows))
+    own = clients if not drawn else Clients(*tree.take(tuple(clients), members.rows))
     after = open_round(algorithm, now.root, now.number + 1, moved)
     settled = for_clients(client_settle, after, members.clients, *own)
-    return moved, put_back(clients.states, members, settled) if partial_cohort else settled
+    return moved, put_back(clients.states, members, settled) if drawn else settled
 
 
 def whole_cohort(data: ClientData, shards: Shards | None = None) -> Cohort:
@@ -260,10 +273,6 @@ def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> O
         uploads, kept, cost = local_work(now, part, own, how.uniform)
         return reduction.collect(uploads, part.clients, part.present), kept, cost
 
-    if members.clients.shape[0] == 1:  # without a loop of one turn, which nothing could be fused across
-        part = tree.take(members, 0)
-        partial, kept, cost = one_chunk(part)
-        return partial, put_back(states, part, kept), cost
     # one after another: only one chunk's working states and gradients are in memory
     partials, kept, costs = jax.lax.map(one_chunk, members)
     # what is added up is lifted already, so that the order of chunks changes rounding alone

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients laid over several devices: one mesh with one axis, and what of a round crosses it.
 
-Rows and states of clients are cut along it, server and settings are on every device. A round stays as it is: its
-devices work on their own clients, and one collective adds up what their uploads were lifted to, or stacks it. Where
-devices do not divide the clients, the last client stands again in the rows that are left over, absent from every round.
+Rows and states of clients are cut along it, server and settings are on every device. A round stays as it is: each
+device works on an equal part of the cohort, and one collective adds up what their uploads were lifted to, or stacks it.
+All clients are worked on where they are; of a cohort of some, rows and states are brought, and states taken home again.
+Where devices do not divide the clients, the last client stands again in the rows that are left over, absent always.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -31,14 +33,6 @@ EVERYWHERE = PartitionSpec()
 def by_client(axis: int) -> PartitionSpec:
     """Of arrays whose axis of that number has an entry per client."""
     return PartitionSpec(*[None] * axis, CLIENTS)
-
-
-class Dealt(NamedTuple):
-    """Cohorts by device: (..., devices x width), a device's members side by side."""
-
-    clients: np.ndarray
-    rows: np.ndarray  # where they stand on their device
-    present: np.ndarray
 
 
 class Shards(NamedTuple):
@@ -132,27 +126,50 @@ class Shards(NamedTuple):
         """Arrays of all devices on the host, a row per client: what was left over is gone."""
         return jax.tree.map(lambda leaf: to_host(leaf)[(slice(None),) * axis + (slice(self.clients),)], tree)
 
-    def deal(self, clients: np.ndarray, present: np.ndarray, width: int) -> Dealt:
-        """Cohorts (..., cohort) to the devices of their clients, at least `width` places each, padding in the rest."""
-        homes = np.where(clients == PADDING, -1, clients // self.own)
-        # all blocks have the shape of the rounds that were looked ahead: another one would be compiled anew
-        width = max(width, self.widest(clients))
-        shape = (*clients.shape[:-1], self.devices * width)
-        dealt = Dealt(np.full(shape, PADDING, np.int32), np.zeros(shape, np.int32), np.zeros(shape, bool))
-        for device in range(self.devices):
-            here = homes == device
-            at = np.nonzero(here)
-            # members keep their order; the k-th one of this device takes its k-th place
-            places = (np.cumsum(here, axis=-1) - 1)[at] + device * width
-            dealt.clients[(*at[:-1], places)] = clients[at]
-            dealt.rows[(*at[:-1], places)] = clients[at] - device * self.own
-            dealt.present[(*at[:-1], places)] = present[at]
-        return dealt
+    def bring(self, tables: Tree, rows: jax.Array) -> Tree:
+        """Of tables with a row per client, some rows: from the devices that have them to this one; within `over`.
 
-    def widest(self, clients: np.ndarray) -> int:
-        """The most members of one cohort that one device has."""
-        homes = np.where(clients == PADDING, -1, clients // self.own)
-        return max(1, *(int(np.sum(homes == device, axis=-1).max(initial=0)) for device in range(self.devices)))
+        `rows` are those that this device asks for, as many as every other; what it gets has a row for each.
+        """
+        asked = jax.lax.all_gather(rows, CLIENTS, tiled=True)
+        here = asked - self._first
+        held = (here >= 0) & (here < self.own)
+        places = jnp.where(held, here, 0)
+
+        def one(table: jax.Array) -> jax.Array:
+            # one device has a row, the others add zeros: of whole numbers, so that every bit arrives as it was
+            bits = _as_whole_numbers(table[places])
+            given = jnp.where(held.reshape(-1, *(1,) * (bits.ndim - 1)), bits, 0)
+            arrived = jax.lax.psum_scatter(given, CLIENTS, tiled=True)
+            return _back_from_whole_numbers(arrived, table.dtype)
+
+        return jax.tree.map(one, tables)
+
+    def collect(self, tree: Tree, rows: jax.Array) -> tuple[Tree, jax.Array, jax.Array]:
+        """What all devices made of the rows they asked for: (it, their places on this device, which it has)."""
+        whole, asked = jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, CLIENTS, tiled=True), (tree, rows))
+        here = asked - self._first
+        return whole, here, (here >= 0) & (here < self.own)
+
+    @property
+    def _first(self) -> jax.Array:
+        return jax.lax.axis_index(CLIENTS).astype(jnp.int32) * self.own
+
+    def deal(self, clients: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cohorts (..., cohort) in as many equal parts as there are devices: (clients, their rows, who is present)."""
+        fill = [(0, 0)] * (clients.ndim - 1) + [(0, -clients.shape[-1] % self.devices)]
+        clients, present = np.pad(clients, fill, constant_values=PADDING), np.pad(present, fill)
+        return clients, np.where(clients == PADDING, 0, clients), present
+
+
+def _as_whole_numbers(values: jax.Array) -> jax.Array:
+    if values.dtype == np.dtype(bool):
+        return values.astype(jnp.uint8)
+    return jax.lax.bitcast_convert_type(values, jnp.dtype(f"uint{8 * values.dtype.itemsize}"))
+
+
+def _back_from_whole_numbers(bits: jax.Array, dtype: np.dtype) -> jax.Array:
+    return bits.astype(bool) if dtype == np.dtype(bool) else jax.lax.bitcast_convert_type(bits, dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("axis", "cut"))
