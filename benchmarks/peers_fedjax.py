@@ -84,7 +84,7 @@ def _model(problem: Problem) -> Any:
 def _params(problem: Problem, params: dict[str, Any]) -> dict[str, Any]:
     """Ours under Haiku's names; kernels turned from (positions x channels, outputs) to images' order."""
     if problem.model == "linear":
-        params = {"dense_1": params}
+        params = {"dense_1": params | {"weights": params["weights"].T}}
     named = {}
     for name, own in params.items():
         weights = own["weights"]

@@ -18,9 +18,10 @@ def network(torch: Any, model: str, params: dict[str, Any]) -> Any:
     """The network with these parameters."""
     if model != "linear":
         return getattr(networks_torch, model)(torch, params)
-    layer = torch.nn.Linear(*params["weights"].shape)
+    outputs, features = params["weights"].shape
+    layer = torch.nn.Linear(features, outputs)
     with torch.no_grad():
-        layer.weight.copy_(torch.tensor(params["weights"].T.copy()))
+        layer.weight.copy_(torch.tensor(params["weights"]))
         layer.bias.copy_(torch.tensor(params["bias"]))
     return layer
 

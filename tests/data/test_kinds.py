@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import json
 
 import numpy as np
 import pandas as pd
@@ -83,26 +82,6 @@ def test_the_same_row_is_read_alike_whatever_else_is_in_the_file(tmp_path):
     np.testing.assert_array_equal(recipe.apply(alone, np.float64)[0], whole[0])
     assert read_table(alone, recipe.kinds)["site"].to_pylist() == ["007"]
     assert read_table(alone, recipe.kinds)["code"].to_pylist() == ["01"]
-
-
-def test_recipes_of_earlier_versions_are_read(tmp_path):
-    federation = Federation.from_table(visits(tmp_path, ("a", "b")), client="site", target="ill")
-    content = json.loads(federation.preprocessing.to_json())
-    for key in ("client", "warnings"):
-        content.pop(key)
-    content["target"].pop("kinds")
-    for entry in content["columns"]:
-        entry |= {
-            key: entry["column"][key] for key in entry["column"] if key not in ("lowest", "highest", "kind", "missed")
-        }
-        entry["kind"] = "CategoryColumn" if "levels" in entry else "NumberColumn"
-        entry.pop("column")
-    old = Preprocessing.from_json(json.dumps(content))
-    assert old.client is None
-    assert "ill" not in old.kinds
-    new = {"dose": [1.5], "code": ["00"]}
-    np.testing.assert_array_equal(old.apply(new), federation.preprocessing.apply(new))
-    assert old.doubts({"dose": [1e9], "code": ["00"]}) == []
 
 
 @pytest.mark.parametrize(

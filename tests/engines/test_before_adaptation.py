@@ -22,7 +22,7 @@ PARTS = WS2(NET, personal_part="head", rescale=False)
 WALK = {"local_steps": 3, "batch_size": 2, "step_size": 0.5}
 METHODS = {
     "fine_tuning": LocalSGD(GlobalModel(LOSS), fine_tuning_steps=5, **WALK),
-    "clusters": IFCA(GlobalModel(LOSS), fine_tuning_steps=5, start_spread=2.0, **WALK),
+    "clusters": IFCA(GlobalModel(LOSS), fine_tuning_steps=5, start_spread=1.0, **WALK),
     "fedbabu": PartialAveraging(PARTS, trains="shared", fine_tuning_steps=5, **WALK),
     "fedper": PartialAveraging(PARTS, **WALK),
     "local": Local(LocalOnly(LOSS), **WALK),
@@ -65,7 +65,7 @@ def test_the_record_is_what_both_models_answer(name, runs, federation):
 
 
 def softmax(model, inputs):
-    return inputs @ model["weights"] + model["bias"]
+    return inputs @ model["weights"].T + model["bias"]
 
 
 def test_a_cluster_is_received_as_it_is_and_chosen_by_the_training_rows(runs, federation):

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments import finished as kept_models
@@ -20,6 +20,7 @@ from idiolect.experiments.finished import Kept
 from idiolect.experiments.predict import predict, route_rows
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.record.manifest import write_manifest
+from idiolect.record.schema import SCHEMA
 
 
 def write_wards(path):
@@ -52,12 +53,6 @@ def ask(folder, rows, **options):
     return predict(folder, table, say=said.append, **options).to_pylist(), said
 
 
-def as_of_old(folder):
-    """A folder of an earlier version has no manifest."""
-    (folder / "manifest.json").unlink()
-    (folder / "done").write_text("")
-
-
 def test_a_shared_model_of_a_regression_answers_a_row_with_one_number(wards):
     """Its bias is a plain number; kept as a vector of one, n rows had n x n answers."""
     arrays = load_file(wards / "models/fedavg-seed0/shared.safetensors")
@@ -68,28 +63,18 @@ def test_a_shared_model_of_a_regression_answers_a_row_with_one_number(wards):
     assert rows[1]["prediction"] != pytest.approx(rows[2]["prediction"], rel=1e-3)
 
 
-def test_folders_of_earlier_versions_are_read_rightly(wards, tmp_path):
-    """They hold a plain number as a vector of one."""
+def test_a_folder_of_another_schema_answers_nothing(wards, tmp_path):
+    """Its models may be laid out otherwise, and its spec may have settings that this version does not know."""
     shutil.copytree(wards, tmp_path / "old")
-    path = tmp_path / "old/models/fedavg-seed0/shared.safetensors"
-    arrays = {name: np.ascontiguousarray(array) for name, array in load_file(path).items()}
-    assert arrays["bias"].shape == (1,)
-    save_file(arrays, path)
-    as_of_old(tmp_path / "old")
-    rows = [("nowhere", 50.0 + row, "a") for row in range(5)]
-    found, said = ask(tmp_path / "old", rows, method="fedavg")
-    assert found == ask(wards, rows, method="fedavg")[0]
-    assert any("could not be checked" in text for text in said)
-
-
-def test_choices_of_another_version_do_not_keep_a_folder_from_being_read(wards, tmp_path):
-    shutil.copytree(wards, tmp_path / "old")
-    spec = (tmp_path / "old/spec.toml").read_text()
-    assert "[resolved.fedavg]\n" in spec
-    (tmp_path / "old/spec.toml").write_text(spec.replace("[resolved.fedavg]\n", "[resolved.fedavg]\nof_old = 3\n"))
-    as_of_old(tmp_path / "old")
-    row = [("007", 50.0, "a")]
-    assert ask(tmp_path / "old", row, method="fedavg")[0] == ask(wards, row, method="fedavg")[0]
+    for name, old, new in (
+        ("summary.json", f'"schema": {SCHEMA}', '"schema": 2'),
+        ("spec.toml", "[resolved", "[of_old"),
+    ):
+        path = tmp_path / "old" / name
+        path.write_text(path.read_text().replace(old, new))
+    write_manifest(tmp_path / "old")
+    with pytest.raises(RequestError, match=f"reads folders of schema {SCHEMA}, and .* says schema 2; use the version"):
+        ask(tmp_path / "old", [("007", 50.0, "a")], method="fedavg")
 
 
 def test_models_keep_their_shapes(tmp_path):

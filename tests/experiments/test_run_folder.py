@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run folder: every file and column of schema 2, written whole or not at all."""
+"""The run folder: every file and column of schema 3, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_clients_have_the_columns_of_the_schema(finished):
 def test_the_summary_agrees_with_the_clients(finished):
     _, folder = finished
     summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["schema"], summary["scores"]) == (2, list(SCORES))
+    assert (summary["schema"], summary["scores"]) == (3, list(SCORES))
     assert summary["higher_is_better"] == {"accuracy": True, "log_loss": False}
     assert summary["score_reason"].startswith("Scored by accuracy")
     clients = pq.read_table(folder / "clients.parquet").to_pylist()

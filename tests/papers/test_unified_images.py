@@ -180,8 +180,8 @@ def test_the_published_loss_is_a_mean_of_batch_means():
     setup = set_up(image_objective("mx2", 2, dealt, spec), dealt, spec)
     bias = np.zeros((3, 10), np.float32)
     bias[:, 0] = 2.0
-    personal = {"weights": np.zeros((3, 6, 10), np.float32), "bias": bias}
-    shared = {"weights": np.zeros((6, 10), np.float32), "bias": 3**0.5 * bias[0]}  # u = beta_m: no penalty
+    personal = {"weights": np.zeros((3, 10, 6), np.float32), "bias": bias}
+    shared = {"weights": np.zeros((10, 6), np.float32), "bias": 3**0.5 * bias[0]}  # u = beta_m: no penalty
     targets = dealt.federation.train.targets.reshape(3, 70)
     rows = np.log(np.exp(2.0) + 9) - 2.0 * (targets == 0)
     found = unified_image_data.published_loss(setup)(Standing(shared, personal, ()))
@@ -196,7 +196,7 @@ def test_the_score_is_that_of_beta_alone():
     # beta_m has no weights and a bias for one label: right exactly where that label is
     bias = np.zeros((6, 10), np.float32)
     bias[np.arange(6), dealt.test.targets.reshape(6, 30)[:, 0]] = 1
-    where = type("Where", (), {"personal": {"weights": np.zeros((6, 6, 10), np.float32), "bias": bias}})
+    where = type("Where", (), {"personal": {"weights": np.zeros((6, 10, 6), np.float32), "bias": bias}})
     targets = dealt.test.targets.reshape(6, 30)
     assert score(where)["accuracy"] == pytest.approx((targets == targets[:, :1]).mean())
 

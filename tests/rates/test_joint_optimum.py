@@ -69,7 +69,9 @@ def make(case, name, **changes):
     given = dict(given)
     if case == "ws2":  # a bias that is one number cannot be sliced
         given = {
-            "personal_part": {"location": "location[1:]", "softmax": "weights[1:3], bias[:2]"}.get(name, "weights[1:]")
+            "personal_part": {"location": "location[1:]", "softmax": "weights[:, 1:3], bias[:2]"}.get(
+                name, "weights[1:]"
+            )
         }
     if case == "residual" and name == "location":
         given = {}

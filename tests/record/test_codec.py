@@ -80,7 +80,7 @@ def test_damage_is_named_with_its_place(path, value, expected):
 
 def test_another_schema_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps(to_json(RUN) | {"schema": 1}))
-    with pytest.raises(RequestError, match=r"schema 2, .* schema 1; use the version"):
+    with pytest.raises(RequestError, match=r"schema 3, .* schema 1; use the version"):
         read_summary(tmp_path)
 
 

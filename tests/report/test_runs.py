@@ -74,14 +74,14 @@ def reproduction(tmp_path):
     numbers = [number | {"name": "bound"}, number | {"name": "other", "measured": 2.0, "verdict": "misses"}]
     numbers[1]["because"] = ATTACK
     counts = {"paper": {"of": 2, "hold": 1, "miss": 1}}
-    facts = {"schema": 2, "slug": "rates", "title": "Rates", "paper": "P, 2023", "shows": "figure 1"}
+    facts = {"schema": 3, "slug": "rates", "title": "Rates", "paper": "P, 2023", "shows": "figure 1"}
     (folder / "numbers.json").write_text(
         json.dumps(facts | {"counts": counts, "changed": [], "left_out": [], "numbers": numbers})
     )
     line = {"label": "measured", "colour": "#0072b2", "style": "-", "across": [1, 2, 4], "up": [1.0, 0.5, 0.25]}
     bound = line | {"label": ATTACK, "style": "--", "up": [2.0, 1.0, 0.5]}
     panel = {"title": "Error", "across": "rounds", "up": "error", "across_log": False, "up_log": True}
-    (folder / "curves.json").write_text(json.dumps({"schema": 2, "panels": [panel | {"lines": [line, bound]}]}))
+    (folder / "curves.json").write_text(json.dumps({"schema": 3, "panels": [panel | {"lines": [line, bound]}]}))
     (folder / "figure.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'>{ATTACK}</svg>")
     return folder
 

@@ -58,11 +58,11 @@ def softmax_problem(sizes=(3, 5, 4, 7, 2)):
 
 def softmax_gradient(v, x, y):
     """grad f'_m of `softmax_problem` in NumPy: inputs^T (softmax - one hot) / n + l2 v; v is bias, then weights."""
-    logits = x @ v[CLASSES:].reshape(x.shape[1], CLASSES) + v[:CLASSES]
+    logits = x @ v[CLASSES:].reshape(CLASSES, x.shape[1]).T + v[:CLASSES]
     off = np.exp(logits - logits.max(1, keepdims=True))
     off /= off.sum(1, keepdims=True)
     off[np.arange(len(y)), y] -= 1
-    return np.concatenate([off.mean(0), (x.T @ off / len(y)).ravel()]) + L2 * v
+    return np.concatenate([off.mean(0), (off.T @ x / len(y)).ravel()]) + L2 * v
 
 
 def quadratic_problem(curvatures, optima):

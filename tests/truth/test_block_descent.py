@@ -75,7 +75,7 @@ class Reference:
         for m, (x, y) in enumerate(self.rows):
             self.tally["forward"] += len(y)
             self.tally["samples"] += len(y)
-            logits = x @ b[m, self.lab.classes :].reshape(x.shape[1], -1) + b[m, : self.lab.classes]
+            logits = x @ b[m, self.lab.classes :].reshape(-1, x.shape[1]).T + b[m, : self.lab.classes]
             losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]
             total += losses.mean() + self.lab.l2 / 2 * b[m] @ b[m]
             total += PENALTY / 2 * np.sum((w / np.sqrt(CLIENTS) - b[m]) ** 2)

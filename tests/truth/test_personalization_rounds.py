@@ -76,7 +76,7 @@ class Problem:
         """f'_m on all rows, counted as a forward pass."""
         x, y = self.rows[m]
         self.counts["forward"] += len(y)
-        logits = x @ v[3:].reshape(3, 3) + v[:3]
+        logits = x @ v[3:].reshape(3, 3).T + v[:3]
         return np.mean(np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]) + self.lab.l2 / 2 * v @ v
 
     def cohort(self, r):

@@ -90,6 +90,4 @@ class Ditto(FederatedAveraging[ClientState, Working]):
 
 
 _DITTO = "Li et al. 2021, Ditto: fair and robust federated learning through personalization"
-METHODS = {
-    "ditto": Method(Ditto, "global_model", {}, _DITTO, "FedAvg, and a model per client that is held near it"),
-}
+METHODS = {"ditto": Method(Ditto, "global_model", {}, _DITTO, "FedAvg, and a model per client that is held near it")}

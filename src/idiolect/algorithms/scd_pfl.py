@@ -93,6 +93,4 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
         return self.shared_probability if self.objective.has_personal else 1.0
 
 
-METHODS = {
-    "scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "descent by blocks on single rows; to a floor", theory=SCD_PFL),
-}
+METHODS = {"scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "block descent on single rows; to a floor", theory=SCD_PFL)}

@@ -176,16 +176,16 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, text: str) -> Preprocessing:
-        """The recipe that `to_json` wrote, now or in an earlier version."""
+        """The recipe that `to_json` wrote."""
         try:
             content = json.loads(text)
-            own = content.get("own")
+            own = content["own"]
             return cls(
                 tuple(_column(entry) for entry in content["columns"]),
                 TargetColumns(**_frozen(content["target"])),
                 tuple(content["notes"]),
-                content.get("client"),
-                tuple(content.get("warnings", ())),
+                content["client"],
+                tuple(content["warnings"]),
                 None if own is None else {str(name): _triples(scales) for name, scales in own.items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -194,9 +194,7 @@ class Preprocessing:
 
 def _column(entry: dict[str, Any]) -> NumberColumn | CategoryColumn:
     kind = {kind.__name__: kind for kind in (NumberColumn, CategoryColumn)}[entry["kind"]]
-    # earlier versions wrote the column's fields beside its kind
-    fields = entry.get("column") or {key: value for key, value in entry.items() if key != "kind"}
-    return kind(**_frozen(fields))
+    return kind(**_frozen(entry["column"]))
 
 
 def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:

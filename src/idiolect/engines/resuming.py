@@ -24,7 +24,7 @@ from idiolect.engines.state import lay_out, take_up
 if TYPE_CHECKING:
     from idiolect.engines.session import Session
 
-FORMAT = 2  # of the file: the whole `State`; 1 was the session's own
+FORMAT = 3  # of the file; changes with what a `State` holds, and with the form of what models hold
 
 
 def save(session: Session, checkpoint: Checkpoint) -> None:

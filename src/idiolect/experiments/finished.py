@@ -24,10 +24,11 @@ from idiolect.data.feature_columns import NumberColumn
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.run_folder import safe_name
-from idiolect.experiments.spec import Resolved, Spec, Table, from_table
+from idiolect.experiments.spec import Spec, from_table
+from idiolect.record.choices import Choice
 from idiolect.record.codec import MisfitError, decode, to_json
 from idiolect.record.manifest import COPY_AGAIN, check_files
-from idiolect.record.reading import read_summary
+from idiolect.record.reading import read_record, read_summary
 from idiolect.record.schema import MethodSummary
 
 KEEP_ALL = "train again with --set \"output.models = 'all'\""
@@ -62,27 +63,20 @@ def open_finished(folder: Path) -> Finished:
         raise RequestError(f"{folder} is not a run folder: it has no spec.toml.")
     if not (folder / "done").is_file():
         raise RequestError(f"The run in {folder} is not finished; go on with it by --resume, then predict.")
-    check_files(folder, ("spec.toml", "summary.json"))
+    check_files(folder, ("spec.toml", "summary.json", "dial.json"))
+    # first: another version's spec may have settings that this one does not know
+    summary = read_summary(folder) if (folder / "summary.json").is_file() else None
+    if summary is None:
+        read_record(Choice, folder / "dial.json")
     try:
-        spec = from_table(_without_old_choices(tomllib.loads(path.read_text(encoding="utf-8"))))
+        spec = from_table(tomllib.loads(path.read_text(encoding="utf-8")))
     except RequestError:
         raise
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} cannot be read ({error}); {COPY_AGAIN}.") from None
-    if not (folder / "summary.json").is_file():
+    if summary is None:
         return Finished(folder, spec, (), None)
-    summary = read_summary(folder)
     return Finished(folder, spec, summary.methods, None if summary.announced is None else summary.announced.method)
-
-
-def _without_old_choices(table: Table) -> Table:
-    """A spec without what an earlier version resolved and this one does not know: that was for training alone."""
-    known = {field.name for field in dataclasses.fields(Resolved)}
-    entries = table.get("resolved")
-    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        return table
-    kept = {label: {key: value for key, value in entry.items() if key in known} for label, entry in entries.items()}
-    return table | {"resolved": kept}
 
 
 def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
@@ -220,23 +214,19 @@ def load_model(path: str | Path) -> dict[str, Any]:
 
 
 def _as_declared(params: Params, algorithm: Algorithm, precision: str, path: Path) -> Params:
-    """The shared model in its own shapes: folders of earlier versions hold a plain number as a vector of one."""
+    """The shared model, once it is seen to be one of this method."""
     with run_precision(precision):
         wanted = jax.eval_shape(lambda key: algorithm.shared_model(algorithm.init_server(key)), keys.root_key(0))
     found, declared = (jax.tree_util.tree_flatten_with_path(one)[0] for one in (params, wanted))
     if [path for path, _ in found] != [path for path, _ in declared]:
         raise RequestError(f"{path} is not a model of this run's method; {COPY_AGAIN}.")
 
-    def reshape(leaf: np.ndarray, like: jax.ShapeDtypeStruct) -> np.ndarray:
-        if leaf.shape == (1,) and like.shape == ():
-            return leaf.reshape(())
+    for (_, leaf), (_, like) in zip(found, declared):
         if leaf.shape != like.shape:
             raise RequestError(
                 f"{path} holds an array of shape {leaf.shape} where this run's model has {like.shape}; {COPY_AGAIN}."
             )
-        return leaf
-
-    return jax.tree.map(reshape, params, wanted)
+    return params
 
 
 def apply_models(algorithm: Algorithm, kept: Kept, inputs: np.ndarray, own: np.ndarray, precision: str) -> np.ndarray:

@@ -13,7 +13,12 @@ from idiolect.models.model import Model, Params
 
 @dataclasses.dataclass(frozen=True)
 class Linear(Model):
-    """inputs . weights + bias. `outputs` = number of classes makes it softmax regression; 0 gives one plain number."""
+    """weights . inputs + bias. `outputs` = number of classes makes it softmax regression; 0 gives one plain number.
+
+    Weights of several outputs are (outputs, features): few outputs are side by side in no batch of products that a CPU
+    does fast, many features are. A step of 50 clients x 10 rows of 784 -> 10 took 0.53 ms the other way round, 0.24 ms
+    so (one core).
+    """
 
     features: int
     outputs: int = 0
@@ -27,12 +32,12 @@ class Linear(Model):
     def init(self, key: Array) -> Params:
         """Zeros: the problem is convex."""
         width = () if self.outputs == 0 else (self.outputs,)
-        params = {"weights": jnp.zeros((self.features, *width))}
+        params = {"weights": jnp.zeros((*width, self.features))}
         return params | {"bias": jnp.zeros(width)} if self.bias else params
 
     def apply(self, params: Params, inputs: Array) -> Array:
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
-        outputs = self.represent(params, inputs) @ params["weights"]
+        outputs = self.represent(params, inputs) @ params["weights"].T
         return outputs + params["bias"][None] if self.bias else outputs
 
     def represent(self, params: Params, inputs: Array) -> Array:

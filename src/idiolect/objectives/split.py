@@ -3,7 +3,7 @@
 
 A part is `head` (the last top-level entry of the model's parameters: the last layer of a network, the bias of a
 linear model), `body` (everything else), a dotted path or a leading piece of one (`dense_1`, `dense_1.bias`), a pattern
-(`*.bias`), or a path with a slice of its first axis (`weights[10:]`). Several parts are separated by commas.
+(`*.bias`), or a path with a slice of one axis (`dense_0.weights[10:]`, `weights[:, 10:]`). Commas separate several.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +25,18 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.core.tree import Params
 from idiolect.models import Model
 
-_PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<start>-?\d*):(?P<stop>-?\d*)\])?")
+_PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<before>(?:: *, *)*)(?P<start>(?:-?\d+)?):(?P<stop>(?:-?\d+)?)\])?")
+_COMMA = re.compile(r",(?![^\[]*\])")  # between parts, not within a slice
 ENDS = ("head", "body")
 NORMALISATION = "*norm*"  # what fedbn keeps personal
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One array of the model and the runs of its first axis that go to either block, in order."""
+    """One array of the model and the runs of one axis that go to either block, in order."""
 
     path: tuple[str, ...]
+    axis: int
     runs: tuple[tuple[bool, int, int], ...]  # (personal, start, stop); empty where the array goes undivided
     personal: bool  # where the whole array goes; of no meaning with runs
 
@@ -59,8 +61,10 @@ class Split:
                 blocks[parameter.personal][parameter.name] = array
                 continue
             for personal in (False, True):
-                pieces = [array[start:stop] for owner, start, stop in parameter.runs if owner == personal]
-                blocks[personal][parameter.name] = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
+                runs = [slice(start, stop) for owner, start, stop in parameter.runs if owner == personal]
+                pieces = [array[(slice(None),) * parameter.axis + (run,)] for run in runs]
+                whole = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, parameter.axis)
+                blocks[personal][parameter.name] = whole
         return blocks
 
     def join(self, shared: dict[str, Array], personal: dict[str, Array]) -> Params:
@@ -68,7 +72,7 @@ class Split:
         params: dict[str, Any] = {}
         for parameter in self.parameters:
             if parameter.runs:
-                array = _interleave(parameter.runs, shared[parameter.name], personal[parameter.name])
+                array = _interleave(parameter, shared[parameter.name], personal[parameter.name])
             else:
                 array = (personal if parameter.personal else shared)[parameter.name]
             node = params
@@ -78,28 +82,36 @@ class Split:
         return params
 
 
-def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Array, personal: Array) -> Array:
+def _interleave(parameter: Parameter, shared: Array, personal: Array) -> Array:
     """The whole array from its shared and its personal rows."""
-    taken, pieces = [0, 0], []
-    for owner, start, stop in runs:
+    taken, pieces, axis = [0, 0], [], parameter.axis
+    for owner, start, stop in parameter.runs:
         length = stop - start
         source, begin = personal if owner else shared, taken[owner]
-        pieces.append(source if length == source.shape[0] else source[begin : begin + length])
+        own = (slice(None),) * axis + (slice(begin, begin + length),)
+        pieces.append(source if length == source.shape[axis] else source[own])
         taken[owner] += length
-    return jnp.concatenate(pieces)
+    return jnp.concatenate(pieces, axis)
+
+
+class _Owned(NamedTuple):
+    """What of an array is personal: a mark per entry of one axis."""
+
+    axis: int
+    marks: np.ndarray
 
 
 @functools.lru_cache(maxsize=256)
 def split_of(model: Model, personal_part: str) -> Split:
     """The split that `personal_part` asks for; RequestError for a part the model does not have or an empty block."""
     shapes = parameter_shapes(model)
-    # a mark per entry of the first axis: a slice may make a part of an array personal
-    owned = {path: np.zeros(shape[0] if shape else 1, bool) for path, shape in shapes.items()}
-    for part in (piece.strip() for piece in personal_part.split(",")):
+    # a mark per entry of one axis: a slice may make a part of an array personal
+    owned = {path: _Owned(0, np.zeros(shape[0] if shape else 1, bool)) for path, shape in shapes.items()}
+    for part in (piece.strip() for piece in _COMMA.split(personal_part)):
         _check_ends(part, type(model).__name__, shapes)
         _mark(part, shapes, owned)
-    blocks = {"personal": any(mask.any() for mask in owned.values())}
-    blocks["shared"] = any(not mask.all() for mask in owned.values())
+    blocks = {"personal": any(marks.any() for _, marks in owned.values())}
+    blocks["shared"] = any(not marks.all() for _, marks in owned.values())
     for block, filled in blocks.items():
         if not filled:
             raise RequestError(
@@ -107,7 +119,8 @@ def split_of(model: Model, personal_part: str) -> Split:
                 f"block empty. Name some of the model's parameters: {_listing(shapes)}, or a slice such as "
                 f"{'.'.join(next(iter(shapes)))}[1:]."
             )
-    return Split(tuple(Parameter(path, _runs(mask), bool(mask[0])) for path, mask in owned.items()))
+    each = owned.items()
+    return Split(tuple(Parameter(path, axis, _runs(marks), bool(marks[0])) for path, (axis, marks) in each))
 
 
 def parameter_shapes(model: Model) -> dict[tuple[str, ...], tuple[int, ...]]:
@@ -144,7 +157,7 @@ def _check_ends(part: str, model: str, shapes: dict[tuple[str, ...], tuple[int, 
     )
 
 
-def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict[tuple[str, ...], np.ndarray]) -> None:
+def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict[tuple[str, ...], _Owned]) -> None:
     """Mark the rows that `part` names as personal."""
     form = _PART.fullmatch(part)
     if form is None:
@@ -152,21 +165,37 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
             f"WS2.personal_part must be parts separated by commas, such as 'head', 'dense_1.bias' or 'weights[10:]', "
             f"got {part!r}. Known: {_listing(shapes)}."
         )
-    start, stop = form["start"], form["stop"]
-    chosen = _matches(form["path"], list(shapes), sliced=start is not None)
+    sliced = form["start"] is not None
+    chosen = _matches(form["path"], list(shapes), sliced=sliced)
     if not chosen:
         raise RequestError(_unknown(part, form["path"], shapes))
     for path in chosen:
-        if start is None:
-            owned[path][:] = True
+        if not sliced:
+            owned[path].marks[:] = True
             continue
-        rows = slice(int(start) if start else None, int(stop) if stop else None)
-        if not shapes[path] or not owned[path][rows].size:
+        axis, stop = form["before"].count(","), form["stop"]
+        rows = slice(int(form["start"] or 0), int(stop) if stop else None)
+        owned[path] = _sliced(part, ".".join(path), shapes[path], owned[path], axis, rows)
+
+
+def _sliced(part: str, name: str, shape: tuple[int, ...], found: _Owned, axis: int, rows: slice) -> _Owned:
+    """What is personal of a parameter with some rows of an axis more."""
+    if axis >= len(shape) or not np.empty(shape[axis])[rows].size:
+        raise RequestError(
+            f"WS2.personal_part must slice an axis within its length, got {part!r} for {name} of shape {shape}. Use a "
+            "shorter slice, or name the whole parameter."
+        )
+    if found.marks.all():
+        return found
+    if axis != found.axis:
+        if found.marks.any():
             raise RequestError(
-                f"WS2.personal_part must slice the first axis within its length, got {part!r} for {'.'.join(path)} of "
-                f"shape {shapes[path]}. Use a shorter slice, or name the whole parameter."
+                f"WS2.personal_part must slice one axis of a parameter, got {part!r} after another one of {name}. "
+                "Leave one of them out."
             )
-        owned[path][rows] = True
+        found = _Owned(axis, np.zeros(shape[axis], bool))
+    found.marks[rows] = True
+    return found
 
 
 def _unknown(part: str, name: str, shapes: dict[tuple[str, ...], tuple[int, ...]]) -> str:

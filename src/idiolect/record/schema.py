@@ -7,7 +7,7 @@ import dataclasses
 
 from idiolect.record.divergence import Divergence
 
-SCHEMA = 2
+SCHEMA = 3
 ALONE = "local"  # the method that trains every client on its own rows
 
 Numbers = tuple[float | None, ...]

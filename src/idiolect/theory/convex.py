@@ -133,15 +133,15 @@ class ConvexLoss:
         if self.diagonal:
             return {"location": coefficients[:, 0]}
         shaped = coefficients[:, 0] if self.width == 0 else coefficients
-        params = {"weights": shaped[: self.features]}
+        params = {"weights": shaped[: self.features].T}
         return params | {"bias": shaped[self.features]} if self.bias else params
 
     def from_params(self, params: Params) -> np.ndarray:
         """The model's own parameters as coefficients."""
         if self.diagonal:
             return np.asarray(params["location"], np.float64).reshape(self.shape)
-        parts = [params["weights"], params["bias"]] if self.bias else [params["weights"]]
-        return np.concatenate([np.asarray(part, np.float64).reshape(-1, self.shape[1]) for part in parts])
+        weights = np.asarray(params["weights"], np.float64).reshape(self.shape[1], self.features).T
+        return np.vstack([weights, np.reshape(params["bias"], (1, -1))]) if self.bias else weights
 
 
 def client_loss_of(objective: Objective | ClientLoss) -> ClientLoss | None:
