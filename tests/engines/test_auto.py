@@ -76,6 +76,15 @@ def test_a_short_run_measures_nothing(bench, ragged, monkeypatch):
     assert open_session([bench.stateful], ragged, asked, [0], ("log_loss",)).training.executor == "batched"
 
 
+@pytest.mark.parametrize(("operations", "executor"), [(1e3, "batched"), (1e9, "chunked")])
+def test_a_cpu_takes_large_steps_one_client_after_another(operations, executor, bench, ragged, monkeypatch):
+    monkeypatch.setattr(programs, "operations", lambda plan, state: operations)
+    monkeypatch.setattr(programs, "guess_seconds", lambda plan, counted: 1e-6)  # a short run, which measures nothing
+    asked = dataclasses.replace(bench.partial, executor="auto", block=0)
+    training = open_session([bench.stateful], ragged, asked, [0], ("log_loss",)).training
+    assert (training.executor, training.chunk) == (executor, executor == "chunked")
+
+
 def test_an_accelerator_measures_nothing(choose, monkeypatch):
     monkeypatch.setattr(auto.jax, "default_backend", lambda: "gpu")
     assert choose(Clock(0.5, SECONDS)) == ("batched", [])

@@ -22,7 +22,7 @@ from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
-from idiolect.engines.client import Number, Round, Task, client_settle, for_clients, receive, send
+from idiolect.engines.client import Number, Round, Task, client_round, client_settle, for_clients, receive, send
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.server import open_round, server_step
 from idiolect.engines.shard import CLIENTS, Shards
@@ -141,6 +141,16 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
     spent = _plain(tally).plus(step_tally).plus(_plain(send_tally))
     cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])
     return uploads, tree.choose_rows(cohort.present, kept, states), cost
+
+
+def _work_of_one(now: Round, cohort: Cohort, clients: Clients) -> Outcome:
+    """`local_work` of a single client, without an axis of length one that products would be turned around for."""
+    state, data = tree.take(tuple(clients), 0)
+    done = client_round(Task(now, cohort.clients[0], state, data))
+    upload, kept = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], part) for part in (done.upload, done.state))
+    finite = finite_rows((upload, kept), 1)
+    cost = round_cost(cohort, done.tally, done.steps, finite, done.steps)
+    return upload, tree.choose_rows(cohort.present, kept, clients.states), cost
 
 
 def _walk(
@@ -268,17 +278,25 @@ def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> O
     members = _chunks_by_size(cohort, data, how.chunk)
     reduction = now.algorithm.reduction
 
+    work = functools.partial(local_work, uniform=how.uniform) if how.chunk > 1 else _work_of_one
+
     def one_chunk(part: Cohort) -> Outcome:
         own = Clients(tree.take(states, part.rows), tree.take(data, part.rows))
-        uploads, kept, cost = local_work(now, part, own, how.uniform)
+        uploads, kept, cost = work(now, part, own)
         return reduction.collect(uploads, part.clients, part.present), kept, cost
 
+    def added(total: Tree, part: Cohort) -> tuple[Tree, tuple[Tree, RoundCost]]:
+        partial, kept, cost = one_chunk(part)
+        return jax.tree.map(jnp.add, total, partial), (kept, cost)
+
     # one after another: only one chunk's working states and gradients are in memory
-    partials, kept, costs = jax.lax.map(one_chunk, members)
-    # what is added up is lifted already, so that the order of chunks changes rounding alone
-    partial = tree.join_axes(partials)
-    if not reduction.stacks:
-        partial = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=leaf.dtype), partials)
+    if reduction.stacks:
+        partials, kept, costs = jax.lax.map(one_chunk, members)
+        partial = tree.join_axes(partials)
+    else:  # what is added up is lifted already, so that the order of chunks changes rounding alone
+        shape = jax.eval_shape(one_chunk, tree.take(members, 0))[0]
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        partial, (kept, costs) = jax.lax.scan(added, nothing, members)
     executed = costs.executed_steps  # one number per chunk, or one that is known and holds for each
     if isinstance(executed, Fixed):
         executed = Fixed(executed * members.clients.shape[0])

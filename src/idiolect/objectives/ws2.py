@@ -21,8 +21,8 @@ class WS2(RescaledObjective, Parted):
 
     personal_part: str = setting(
         default="head",
-        doc="what is personal: head, body, parameter paths (dense_1, *.bias) or slices (weights[10:], weights[:, 10:]), "
-        "with commas",
+        doc="what is personal: head, body, parameter paths (dense_1, *.bias) or slices (weights[10:], "
+        "weights[:, 10:]), with commas",
     )
 
     @property
