@@ -37,6 +37,7 @@ NAMES = (
     "protection",
     "protection-clip",
     "protection-attacks",
+    "protection-rows",
     "masks",
 )
 BY_NAME = ("peers",)  # fetches other libraries: never unless it is named

@@ -37,6 +37,7 @@ NAMES = (
     "protection",
     "protection-clip",
     "protection-attacks",
+    "protection-rows",
     "masks",
     *DEVICE,
 )

@@ -66,7 +66,7 @@ def open_finished(folder: Path) -> Finished:
     check_files(folder, ("spec.toml", "summary.json", "dial.json"))
     # first: another version's spec may have settings that this one does not know
     summary = read_summary(folder) if (folder / "summary.json").is_file() else None
-    if summary is None:
+    if (folder / "dial.json").is_file():
         read_record(Choice, folder / "dial.json")
     try:
         spec = from_table(tomllib.loads(path.read_text(encoding="utf-8")))
