@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.measure import Result
-from benchmarks.protection import METHODS, SETS, attackers, spec_of
+from benchmarks.protection import METHODS, attackers, spec_of
 from idiolect.core.checks import RequestError
 from idiolect.engines.plan import Options
 from idiolect.engines.simulate import open_session
@@ -102,7 +102,7 @@ def scores_of(*specs: Spec) -> Cell:
     prepared = [prepare(spec) for spec in specs]
     first, count = specs[0], len(specs[0].seeds)
     lanes = [one.built[0].algorithm for one in prepared for _ in range(count)]
-    score = SETS[first.data.source]
+    score = first.evaluation.scores[0]
     seeds, options = list(first.seeds) * len(specs), Options(select_last=True)
     runs = open_session(lanes, prepared[0].federation, first.training, seeds, (score,), options).run()
     found: Cell = {"upload_bytes": runs[0].ledger.upload_bytes}
