@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from idiolect.core.checks import AbsentDataError
 from idiolect.data.catalogue import DATASETS
-from idiolect.data.dataset_files import BUNDLED, VARIABLE, datasets_folder, find_file, whereabouts
+from idiolect.data.dataset_files import BUNDLED, VARIABLE, dataset_file, datasets_folder, find_file, whereabouts
+from idiolect.data.known_rows import difference
 from idiolect.data.packing import digest, unpack
 from idiolect.record.sealed import digest_of
 
@@ -59,6 +61,30 @@ def test_the_users_folder_comes_before_what_is_bundled(nothing_set, monkeypatch)
     monkeypatch.delenv(VARIABLE)
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert datasets_folder().parts[-3:] == (".cache", "idiolect", "datasets")
+
+
+def test_no_set_is_put_together_from_two_places(nothing_set, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(nothing_set))
+    own = nothing_set / "libsvm"
+    own.mkdir()
+    (own / "a6a.bz2").touch()
+    (own / "w6a.bz2").touch()
+    assert find_file("libsvm/a6a.bz2") == BUNDLED / "libsvm/a6a.bz2"
+    with pytest.raises(AbsentDataError, match=r"w6a is not here: its file libsvm/w6a\.t\.bz2 is not in the folder"):
+        dataset_file("libsvm/w6a.bz2")
+    (own / "a6a.t.bz2").touch()
+    assert find_file("libsvm/a6a.bz2") == own / "a6a.bz2"
+
+
+@pytest.mark.parametrize("name", [name for name, row in DATASETS.items() if not row.exact])
+def test_what_is_not_built_exactly_has_known_rows(name):
+    row = DATASETS[name]
+    assert set(row.known) == set(row.files)
+    for relative, known in row.known.items():
+        path = find_file(relative)
+        if path is None:
+            pytest.skip(f"{name} is not here; get it with `idiolect datasets fetch {name}`")
+        assert difference(known, unpack(path)) is None
 
 
 def test_the_catalogue_is_in_order():

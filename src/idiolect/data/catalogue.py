@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data import conversions
+from idiolect.data.known_rows import Known
 
 CATALOGUE = Path(__file__).with_name("catalogue.toml")
 
@@ -31,7 +33,8 @@ class Original:
 class Dataset:
     """One data set: `files` are ours, each with the checksum of what it holds, whatever packs it (`packing.digest`).
 
-    `exact`: the conversion of the originals has exactly that content; otherwise `remark` says how it may differ.
+    Where a conversion may have other content, `known` is what stands in it all the same, and `remark` says how it
+    may differ.
     """
 
     name: str
@@ -47,7 +50,12 @@ class Dataset:
     files: dict[str, str]
     size: int  # bytes of our files
     remark: str = ""
-    exact: bool = True
+    known: dict[str, Known] = dataclasses.field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether what is built has exactly the content of `files`."""
+        return not self.known
 
     @property
     def shown_size(self) -> str:
@@ -58,7 +66,12 @@ class Dataset:
 def _read(name: str, row: dict[str, Any]) -> Dataset:
     originals = tuple(Original(address, checksum or None) for address, checksum in row.pop("originals").items())
     convert = getattr(conversions, row.pop("convert", name))
-    return Dataset(name=name, originals=originals, convert=convert, **row)
+    known = {path: _read_known(**fields) for path, fields in row.pop("known", {}).items()}
+    return Dataset(name=name, originals=originals, convert=convert, known=known, **row)
+
+
+def _read_known(sha256: str, arrays: Sequence[str] = (), means: Mapping[str, float] | None = None) -> Known:
+    return Known(sha256, tuple(arrays), means or {})
 
 
 DATASETS = {name: _read(name, row) for name, row in tomllib.loads(CATALOGUE.read_text(encoding="utf-8")).items()}

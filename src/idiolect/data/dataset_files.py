@@ -23,9 +23,16 @@ def datasets_folder() -> Path:
 
 
 def find_file(relative: str) -> Path | None:
-    """The path of one file, in the user's folder or bundled; None where it is in neither."""
-    places = (folder / relative for folder in (datasets_folder(), BUNDLED))
-    return next((path for path in places if path.is_file()), None)
+    """The path of one file, in the user's folder or bundled; None where its set is whole in neither."""
+    owner = _owner(relative)
+    # the set's other files from the same place: two places may hold two versions of it
+    needed = (relative,) if owner is None else tuple(owner.files)
+    places = (datasets_folder(), BUNDLED)
+    return next((place / relative for place in places if all((place / one).is_file() for one in needed)), None)
+
+
+def _owner(relative: str) -> Dataset | None:
+    return next((one for one in DATASETS.values() if relative in one.files), None)
 
 
 def dataset_file(relative: str) -> Path:
@@ -33,11 +40,13 @@ def dataset_file(relative: str) -> Path:
     path = find_file(relative)
     if path is not None:
         return path
-    owner = next((one for one in DATASETS.values() if relative in one.files), None)
+    owner = _owner(relative)
+    folder = datasets_folder()
+    lacking = next((one for one in (owner.files if owner else ()) if not (folder / one).is_file()), relative)
     way_out = f"get it with `idiolect datasets fetch {owner.name}`" if owner else "add it"
     subject = f"The data set {owner.name} is not here: its" if owner else "The"
     raise AbsentDataError(
-        f"{subject} file {relative} is not in the folder {datasets_folder()}; {way_out}, or set the environment "
+        f"{subject} file {lacking} is not in the folder {folder}; {way_out}, or set the environment "
         f"variable {VARIABLE} to a folder that holds it."
     )
 
