@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any, NamedTuple
 
@@ -64,46 +65,39 @@ def launch(plan: Plan, state: State, count: int, ahead: bool = False) -> Launche
 
     `ahead`: the block after it is sure to be asked for.
     """
-    began, training = time.perf_counter(), plan.training
-    with door.run_precision(training.precision):
-        if training.executor.startswith("looped"):
-            rounds = range(state.round, state.round + count)
-            gathered, cohorts = _draw(plan, state, rounds)
-            _look_ahead(plan, gathered, range(rounds.stop, rounds.stop + count), ahead)
-            lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
-            done = _ended(*_lane_by_lane(plan, lane, gathered.data, np.asarray(rounds, np.int32)))
+    began, rounds = time.perf_counter(), range(state.round, state.round + count)
+    with door.run_precision(plan.training.precision):
+        gathered, arguments, named = _block(plan, state, count)
+        following = range(rounds.stop, rounds.stop + len(arguments[2].numbers)) if ahead else range(0)
+        if plan.training.executor.startswith("looped"):
+            _look_ahead(plan, gathered, following)
+            done = _lane_by_lane(plan, *arguments[:3])
         else:
-            gathered, arguments = _block(plan, state, count)
-            done = run_block(*arguments, how=_how(plan), lanes=plan.lanes)
-            length = len(arguments[2].numbers)  # JAX has begun to compute, and does not wait for the disk
-            _look_ahead(plan, gathered, range(state.round + count, state.round + count + length), ahead)
+            done = run_block(*arguments, **named)  # JAX begins to compute, and does not wait for the disk
+            _look_ahead(plan, gathered, following)
         done.report.begin_transfer()
-    return Launched(done, gathered, range(state.round, state.round + count), began)
+    return Launched(done, gathered, rounds, began)
 
 
 def lower_block(plan: Plan, state: State) -> Any:
     """The program of a block as the compiler gets it; the executor must be batched or chunked."""
-    _, arguments = _block(plan, state, 1)
-    return run_block.lower(*arguments, how=_how(plan), lanes=plan.lanes)
+    _, arguments, named = _block(plan, state, 1)
+    return run_block.lower(*arguments, **named)
 
 
-def _block(plan: Plan, state: State, count: int) -> tuple[Gathered, tuple[Any, ...]]:
+def _block(plan: Plan, state: State, count: int) -> tuple[Gathered, tuple[Any, ...], dict[str, Any]]:
     """What `run_block` takes."""
-    # a compiled block always has its full length, of which `count` rounds are run: one program for all
-    length = plan.training.block or demand.block_length(plan.training, plan.widest, len(plan.seeds))
-    rounds = range(state.round, state.round + max(length, count))
+    training, length = plan.training, count
+    if not training.executor.startswith("looped"):
+        # a compiled block always has its full length, of which `count` rounds are run: one program for all
+        length = max(training.block, count)
+    rounds = range(state.round, state.round + length)
     gathered, cohorts = _draw(plan, state, rounds)
     lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
+    how = How(plan.uniform, training.chunk if training.executor == "chunked" else 0, plan.shards)
     # round numbers are an argument, not a constant of the program: every block of a run uses the same one
-    return gathered, (lane, gathered.data, Rounds(np.asarray(rounds, np.int32), np.int32(count)), plan.turns)
-
-
-def _how(plan: Plan) -> How:
-    training = plan.training
-    return How(plan.uniform, training.chunk if training.executor == "chunked" else 0, plan.shards)
-
-
-_ended = jax.jit(ended)
+    numbers = Rounds(np.asarray(rounds, np.int32), np.int32(count))
+    return gathered, (lane, gathered.data, numbers, plan.turns), {"how": how, "lanes": plan.lanes}
 
 
 def can_run_ahead(plan: Plan, state: State) -> bool:
@@ -120,38 +114,35 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
     """Who is in these rounds, and what they hold; no cohort: all clients, every round."""
     if all(who.whole for who in plan.participations):
         return plan.population.gather(state.clients, None), None
-    members, present = _draw_members(plan, rounds)
+    drawn = _draw_members(plan, rounds)
     if plan.shards is not None:
-        return plan.population.gather(state.clients, None), Cohort(*plan.shards.deal(members, present))
-    gathered = plan.population.gather(state.clients, _real(members))
-    return gathered, Cohort(members, gathered.places, present)
+        return plan.population.gather(state.clients, None), Cohort(*plan.shards.deal(drawn.clients, drawn.present))
+    gathered = plan.population.gather(state.clients, drawn.rows)
+    return gathered, drawn._replace(rows=gathered.places)
 
 
-def _look_ahead(plan: Plan, gathered: Gathered, following: range, ahead: bool) -> None:
+def _look_ahead(plan: Plan, gathered: Gathered, following: range) -> None:
     """Where rows and states are on disk, have those of the rounds that follow read while these are computed."""
-    drawn = not all(who.whole for who in plan.participations)
-    if ahead and drawn and isinstance(plan.population, OnDisk):
-        plan.population.look_ahead(gathered, _real(_draw_members(plan, following)[0]))
+    if following and isinstance(plan.population, OnDisk) and not plan.participations[0].whole:
+        plan.population.look_ahead(gathered, _draw_members(plan, following).rows)
 
 
-def _draw_members(plan: Plan, rounds: range) -> tuple[np.ndarray, np.ndarray]:
+def _draw_members(plan: Plan, rounds: range) -> Cohort:
     """(lanes, rounds, cohort): who is asked, and who of them is present."""
     drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
     members, present = (np.stack(part) for part in zip(*drawn))
-    return members, present
+    # PADDING pads lanes of smaller cohorts and is no row of any table: client 0, which nothing is written back to
+    return Cohort(members, np.where(members == PADDING, 0, members), present)
 
 
-def _real(members: np.ndarray) -> np.ndarray:
-    """PADDING pads lanes of smaller cohorts and is no row of any table: client 0, which nothing is written back to."""
-    return np.where(members == PADDING, 0, members)
-
-
-def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: np.ndarray) -> tuple[Tree, Tree, RoundCost]:
+def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: Rounds) -> Ended:
     """A block of the looped executor, which knows one lane: one after another where there are several."""
-    per_step = plan.training.executor == "looped_steps"
-    done = [run_looped(tree.take(lane, place), data, rounds, per_step=per_step) for place in range(len(plan.seeds))]
-    server, states, costs = jax.tree.map(lambda *leaves: jnp.stack(leaves), *done)
-    return server, states, jax.tree.map(np.asarray, costs)
+    run = functools.partial(run_looped, per_step=plan.training.executor == "looped_steps")
+    done = [run(tree.take(lane, place), data, rounds.numbers) for place in range(len(plan.seeds))]
+    return _ended(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *done))
+
+
+_ended = jax.jit(ended)
 
 
 def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> State:
@@ -172,20 +163,14 @@ def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, 
     moved = launched.wait()
     accounts, reached = state.accounts, launched.rounds.stop
     if paid:
-        each = enumerate(accounts)
-        accounts = tuple(
-            _mark(account, tree.take(moved.costs, lane), bool(moved.finite[lane]), state.round)
-            for lane, account in each
-        )
+        costs = [tree.take(moved.costs, lane) for lane in range(len(accounts))]
+        accounts = tuple(_mark(*lane, state.round) for lane in zip(accounts, costs, moved.finite))
         # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
-        each_lane = zip(accounts, plan.algorithms, plan.participations)
+        lanes = zip(accounts, costs, plan.algorithms, plan.participations)
         with door.run_precision(plan.training.precision):  # a method that bills for itself looks at its settings
-            accounts = tuple(
-                bill_block(account, tree.take(moved.costs, lane), launched.rounds, algorithm, who, plan.wire)
-                for lane, (account, algorithm, who) in enumerate(each_lane)
-            )
+            accounts = tuple(bill_block(*lane, plan.wire, launched.rounds) for lane in lanes)
     clients = plan.population.scatter(launched.gathered, moved.states, reached)
     seconds = state.seconds + time.perf_counter() - max(since, launched.began)
     return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)

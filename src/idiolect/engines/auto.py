@@ -43,13 +43,14 @@ def resolve(plan: Plan, state: State, memory: Remembered | None = None) -> Plan:
     asked = plan.training
     if asked.executor != "auto" and asked.devices != "auto" and asked.block:
         return plan
+    devices = 1 if isinstance(asked.devices, str) else asked.devices
+    plan = _with(plan, devices=devices, block=asked.block or block_length(asked, plan.widest, len(plan.seeds)))
     if asked.rounds == 0 or plan.widest == 0:
-        executor = "batched" if asked.executor == "auto" else asked.executor
-        return _with(plan, executor=executor, devices=_one(asked), block=asked.block or _longest_block(plan))
-    choice = _Choice(_with(plan, devices=_one(asked)), state, memory)
+        return _with(plan, executor="batched") if asked.executor == "auto" else plan
+    choice = _Choice(plan, state, asked, memory)
     if asked.executor == "auto":
         choice.take_executor()
-    elif not asked.block:
+    else:
         choice.take_block()
     if asked.devices == "auto":
         choice.take_devices()
@@ -61,19 +62,11 @@ def _with(plan: Plan, **changes: object) -> Plan:
     return dataclasses.replace(plan, training=training)
 
 
-def _one(asked: Training) -> int:
-    return 1 if isinstance(asked.devices, str) else asked.devices
-
-
-def _longest_block(plan: Plan) -> int:
-    return block_length(plan.training, plan.widest, len(plan.seeds))
-
-
 class _Choice:
     """A plan on its way to the fastest one: what is known of rounds so far, and what measuring may still take."""
 
-    def __init__(self, plan: Plan, state: State, memory: Remembered | None):
-        self.plan, self.state, self.asked = plan, state, plan.training
+    def __init__(self, plan: Plan, state: State, asked: Training, memory: Remembered | None):
+        self.plan, self.state, self.asked = plan, state, asked
         self.known = open_remembered(memory, plan)
         self.seconds = 0.0  # of a round of `plan`; 0: not measured
         self.counted = 0.0  # operations of a local step of all clients at hand
@@ -83,10 +76,7 @@ class _Choice:
     def take_executor(self) -> None:
         """The widest that fits, or one client at a time; on a CPU, in a long run, the fastest."""
         self._take_widest()
-        if jax.default_backend() != "cpu" or self._surely_short():
-            return
-        self._measure_first()
-        if not self._is_long():
+        if jax.default_backend() != "cpu" or not self._may_measure():
             return
         first = self.plan
         chunks = [chunk for chunk in (1, 8) if chunk < (first.training.chunk or first.widest)]
@@ -100,11 +90,7 @@ class _Choice:
         """All devices, where that is faster than one."""
         devices = min(len(jax.devices()), self.plan.federation.train.clients)
         one = self.plan
-        if devices == 1 or not isinstance(one.population, InMemory) or self._surely_short():
-            return
-        if not self.seconds:
-            self._measure_first()
-        if not self._is_long():
+        if devices == 1 or not isinstance(one.population, InMemory) or not self._may_measure():
             return
         more = on_devices(one, devices)
         # what is best for one client at a time on one device may be best side by side on several
@@ -115,7 +101,6 @@ class _Choice:
     def take_block(self) -> None:
         """As many rounds as about a second has, by what the compiler counts: the block is compiled once."""
         if not self.asked.block:
-            self.plan = _with(self.plan, block=_longest_block(self.plan))
             self.counted = programs.operations(self.plan, self.state)
             self.plan = _with(self.plan, block=_shortened(self.plan, programs.guess_seconds(self.plan, self.counted)))
 
@@ -154,18 +139,29 @@ class _Choice:
         devices = 1 if self.plan.shards is None else self.plan.shards.devices
         return self.counted * devices >= LARGE_STEP * at_once
 
+    def _may_measure(self) -> bool:
+        """Whether the run is so long that it may pay to measure others, once its own program was measured."""
+        self.counted = self.counted or programs.operations(self.plan, self.state)
+        guess = programs.guess_seconds(self.plan, self.counted)
+        # even a slow machine would be done before measuring is worth it
+        if 0 < guess * self.asked.rounds < WORTH_SECONDS / TOO_LONG:
+            return False
+        if not self.seconds:
+            self._measure_first()
+        return self.seconds * self.asked.rounds >= WORTH_SECONDS
+
     def _measure_first(self) -> None:
         began = time.perf_counter()
-        self.seconds = self.known.seconds(_name(self.plan)) or _measure(self.plan, self.state)
+        self.seconds = self.known.seconds.get(_name(self.plan)) or _measure(self.plan, self.state)
         spent = _agreed(self.compiling + time.perf_counter() - began)
         # what is loaded says nothing of how long the others compile: it was measured when it was compiled
-        self.compiling = max(_agreed(self.compiling), self.known.seconds("compiling") or 0.0)
+        self.compiling = max(_agreed(self.compiling), self.known.seconds.get("compiling") or 0.0)
         self.known.put({_name(self.plan): self.seconds, "compiling": self.compiling})
         self.left = SHARE * self.seconds * self.asked.rounds - spent
 
     def _try(self, other: Plan) -> None:
         """Take the other plan where it is faster, by what was measured before or is now, as far as there is time."""
-        seconds = self.known.seconds(_name(other))
+        seconds = self.known.seconds.get(_name(other))
         if seconds is None:
             if self.compiling + 3 * self.seconds > self.left:
                 return
@@ -175,15 +171,6 @@ class _Choice:
             self.known.put({_name(other): seconds})
         if seconds < self.seconds:
             self.plan, self.seconds = other, seconds
-
-    def _is_long(self) -> bool:
-        return self.seconds * self.asked.rounds >= WORTH_SECONDS
-
-    def _surely_short(self) -> bool:
-        """Whether even a slow machine would be done before measuring is worth it."""
-        self.counted = self.counted or programs.operations(self.plan, self.state)
-        guess = programs.guess_seconds(self.plan, self.counted)
-        return 0 < guess * self.asked.rounds < WORTH_SECONDS / TOO_LONG
 
 
 def _name(plan: Plan) -> str:
@@ -203,7 +190,7 @@ def _shortened(plan: Plan, seconds: float) -> int:
 
 def _measure(plan: Plan, state: State) -> float:
     """Seconds per round, after compilation; the state is left as it was."""
-    first, seconds = state._replace(round=0), 0.0
+    first = state._replace(round=0)
     if plan.training.executor.startswith("looped"):
         _clock(plan, first)  # it compiles as it goes
     else:

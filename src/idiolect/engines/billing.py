@@ -68,10 +68,10 @@ def open_account(clients: int, spent: Tally) -> Account:
 def bill_block(
     account: Account,
     costs: RoundCost,
-    rounds: range,
     algorithm: Algorithm,
     participation: Participation,
     wire: WireTypes,
+    rounds: range,
 ) -> Account:
     """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived.
 
@@ -79,30 +79,30 @@ def bill_block(
     """
     if participation.cohort == 0:
         return account
-    arrived, cohort = int(np.count_nonzero(costs.present)), participation.cohort
+    arrived = int(np.count_nonzero(costs.present))
     *tally, useful = (
         count * arrived if isinstance(count, int) else int(np.sum(count, where=costs.present, dtype=np.int64))
         for count in costs.counts
     )
     executed = int(costs.executed_steps.sum(dtype=np.int64))
     ledger = account.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
-    account = account._replace(slowest_gradients=account.slowest_gradients + _slowest(costs))
-    clients, present = _without_nobodies(costs, cohort)
+    account = account._replace(ledger=ledger, slowest_gradients=account.slowest_gradients + _slowest(costs))
+    clients, present = _without_nobodies(costs, participation.cohort)
     messages = None
     if isinstance(algorithm, Bills):
         messages = algorithm.bill(wire.sent, wire.upload, np.arange(rounds.start, rounds.stop), clients, present)
-    if messages is not None:
-        ledger = ledger.charge(
-            download_bytes=messages.download_bytes,
-            upload_bytes=messages.upload_bytes,
-            messages_down=messages.down,
-            messages_up=messages.up,
+    if messages is None:
+        return (
+            _charge(account, _legs(algorithm, participation, wire), clients, present) if sends(algorithm) else account
         )
-        account = account._replace(client_bytes=account.client_bytes[:0])  # whose they are, only the method knows
-    elif sends(algorithm):
-        account = _charge(account._replace(ledger=ledger), _legs(algorithm, participation, wire), clients, present)
-        ledger = account.ledger
-    return account._replace(ledger=ledger)
+    ledger = ledger.charge(
+        download_bytes=messages.download_bytes,
+        upload_bytes=messages.upload_bytes,
+        messages_down=messages.down,
+        messages_up=messages.up,
+    )
+    # whose they are, only the method knows
+    return account._replace(ledger=ledger, client_bytes=account.client_bytes[:0])
 
 
 def _charge(account: Account, legs: tuple[Leg, ...], clients: np.ndarray, present: np.ndarray) -> Account:

@@ -112,8 +112,7 @@ def run_block(
     TRACES["block"] += 1
 
     def block(lane: Lane, data: ClientData, rounds: Rounds, turns: np.ndarray | None) -> Outcome:
-        done: Outcome = over_lanes(lambda own: run_lane(own, data, rounds, how=how), lane, lanes, turns)
-        return done
+        return over_lanes(lambda own: run_lane(own, data, rounds, how=how), lane, lanes, turns)
 
     if how.shards is not None:
         block = how.shards.over(block, _TAKEN, _RETURNED)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: the whole state of a run in one file, replaced atomically, with the one before kept."""
+"""Checkpoints: the whole state of a run in one file, replaced atomically, with the one before kept.
+
+The history lies beside them: lines are added, and each checkpoint says how many are its own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import dataclasses
 import json
 import os
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +20,19 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Array
 from idiolect.data.store import RecordFile
-from idiolect.engines.history_file import Mark, append_lines, read_lines
 from idiolect.record.errors import DamagedError
 from idiolect.record.files import whole
 from idiolect.record.sealed import check_file, digest_of, seal_file
 
 HISTORY = "history.jsonl"
+
+
+class Mark(NamedTuple):
+    """How far the history belongs to a checkpoint: all up to here, with this checksum."""
+
+    lines: int = 0
+    size: int = 0  # bytes
+    checksum: int = 0
 
 
 class Stored(NamedTuple):
@@ -90,26 +101,22 @@ class Checkpoint:
 
     def load(self, records: RecordFile | None = None) -> Stored:
         """The newest checkpoint, or, said so, the one before where that is damaged; DamagedError without either."""
-        there = [path for path in (self.latest, self.previous) if path.is_file()]
         damaged: list[str] = []
-        for path in there:
+        for path in filter(Path.is_file, (self.latest, self.previous)):
             try:
                 stored = self._read(path, records)
             except DamagedError as error:
                 damaged.append(str(error).rstrip("."))
                 continue
             if damaged:  # a damaged file must not take this one's place at the next save
-                self._tell(
-                    f"{damaged[0]}: training goes on from the checkpoint before it, round {stored.facts['round']}."
-                )
+                tell = self.say or (lambda said: warnings.warn(said, stacklevel=3))
+                number = stored.facts["round"]
+                tell(f"Warning: {damaged[0]}: training goes on from the checkpoint before it, round {number}.")
                 os.replace(path, self.latest)
             return stored
         raise DamagedError(
             f"{'; '.join(damaged)}; delete the folder {self.folder} to train this part again, then resume."
         )
-
-    def _tell(self, text: str) -> None:
-        (self.say or (lambda said: warnings.warn(said, stacklevel=4)))(f"Warning: {text}")
 
     def _read(self, path: Path, records: RecordFile | None) -> Stored:
         check_file(path)
@@ -148,3 +155,28 @@ def _arrays(path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
         leaves = [stored[f"leaf_{place}"] for place in range(len(stored.files) - 1)]
         return leaves, json.loads(stored["facts"].tobytes())
+
+
+def append_lines(path: Path, mark: Mark, rows: Sequence[object]) -> Mark:
+    """Write the rows from number `mark.lines` on behind the mark; what a later, lost checkpoint wrote there goes."""
+    if mark.lines and not (path.is_file() and path.stat().st_size >= mark.size):
+        mark = Mark()  # it was removed meanwhile
+    added = b"".join(json.dumps(row).encode() + b"\n" for row in rows[mark.lines :])
+    with open(path, "ab") as file:
+        file.truncate(mark.size)
+        file.write(added)
+        file.flush()
+        os.fsync(file.fileno())
+    return Mark(len(rows), mark.size + len(added), zlib.crc32(added, mark.checksum))
+
+
+def read_lines(path: Path, mark: Mark) -> list[Any]:
+    """The rows up to the mark; DamagedError where they are not those that were written."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(mark.size)
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error.strerror}).") from None
+    if len(content) != mark.size or zlib.crc32(content) != mark.checksum:
+        raise DamagedError(f"{path} is damaged.")
+    return [json.loads(line) for line in content.splitlines()]

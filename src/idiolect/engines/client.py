@@ -47,8 +47,7 @@ class Task(NamedTuple):
     @property
     def seen(self) -> tuple[Algorithm, Tree]:
         """(algorithm, Broadcast) as the client sees them: of what is addressed, its own."""
-        seen: tuple[Algorithm, Tree] = address((self.round.algorithm, self.round.sent), self.client)
-        return seen
+        return address((self.round.algorithm, self.round.sent), self.client)
 
     def key(self, purpose: Purpose) -> Key:
         """The client's draws for one purpose."""
@@ -80,8 +79,7 @@ def receive(task: Task) -> tuple[Tree, Tally]:
 def steps_of(task: Task) -> Number:
     """How many local steps follow."""
     own, sent = task.seen
-    steps: Number = own.steps(sent, task.data.count)
-    return steps
+    return own.steps(sent, task.data.count)
 
 
 def step(task: Task, t: Number, working: Tree) -> tuple[Tree, Tally]:

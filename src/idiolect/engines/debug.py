@@ -14,12 +14,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
 
-from idiolect.core import keys
+from idiolect.core import keys, tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
-from idiolect.core.data import ClientData, Rows
+from idiolect.core.data import ClientData
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params, Tree
@@ -69,12 +68,7 @@ def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
 
 
 def debug(
-    algorithm: Algorithm,
-    federation: Splits,
-    training: Training,
-    *,
-    seed: int = 0,
-    observe: Observer | None = None,
+    algorithm: Algorithm, federation: Splits, training: Training, *, seed: int = 0, observe: Observer | None = None
 ) -> DebugRun:
     """Run `training.rounds` rounds eagerly; `observe` sees every stage's result."""
     rows = federation.train
@@ -85,7 +79,9 @@ def debug(
     with door.run_precision(training.precision):
         participation = door.participation_of(algorithm, training, rows.clients)
         admitted = door.admit(algorithm, rows.clients, training.precision, participation.chance)
-        data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]
+        # without any padding: padding must not matter
+        each, dtype = map(rows.pad, np.arange(rows.clients)[:, None]), door.PRECISIONS[training.precision]
+        data = [tree.take(to_device(own, dtype), 0) for own in each]
         root = keys.root_key(seed)
         with _stage(-1, -1, "init_server"):
             server = server_init(admitted, root)
@@ -107,11 +103,6 @@ def debug(
             server, cost = _round(now, server, (clients, data), cohort, watch)
             tally = tally.plus(cost)
     return DebugRun(admitted, server, clients, Tally(*(int(count) for count in tally)), data)
-
-
-def _rows_of(rows: Rows, client: int, dtype: DTypeLike) -> ClientData:
-    """One client's rows without any padding: padding must not matter."""
-    return jax.tree.map(lambda leaf: leaf[0], to_device(rows.pad(np.asarray([client])), dtype))
 
 
 def _round(

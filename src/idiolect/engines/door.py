@@ -123,8 +123,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
 def own_settings(admitted: Algorithm, client: int) -> Algorithm:
     """The algorithm as a site may know it: of what is given client by client its own row, nothing of the server's."""
     hidden: Mapping[str, Any] = dict.fromkeys(admitted.server_only)
-    own: Algorithm = address(dataclasses.replace(admitted, **hidden), client)
-    return own
+    return address(dataclasses.replace(admitted, **hidden), client)
 
 
 def check_addressed(algorithm: Algorithm, clients: int) -> None:
@@ -174,8 +173,7 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Algorithm:
             "A sweep runs settings that share one program: only floats and seeds may differ, got "
             f"{len(structures)} different structures. Sweep integers and names one run at a time."
         )
-    stacked: Algorithm = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *algorithms)
-    return stacked
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *algorithms)
 
 
 def check_federation(federation: Splits) -> None:

@@ -24,10 +24,12 @@ from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
-from idiolect.engines.client import Found, Number, Round, Task, client_model, for_clients
+from idiolect.engines.client import Number, Round, Task, client_model, for_clients
 from idiolect.engines.packed import Packed, pack
-from idiolect.engines.server import deliver
+from idiolect.engines.round import Clients, Cohort, local_work
+from idiolect.engines.server import deliver, open_round
 from idiolect.engines.shard import EVERYWHERE, Shards, by_client
+from idiolect.engines.start import init_clients
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
@@ -80,13 +82,13 @@ def client_models(now: Moment, common: Params | None = None) -> tuple[Models, Ta
 
     Where every client predicts with `common` itself, `personal` is None: no copy is made of it for each.
     """
-    known: tuple[list[Array], Any] | None = None if common is None else jax.tree.flatten(common)
+    known: tuple[list[Array], Any] = jax.tree.flatten(common)
 
     def one(task: Task) -> tuple[Models, Tally]:
         models, cost = client_model(task)
         leaves, structure = jax.tree.flatten(models.personal)
         # what no client changed passes through `vmap` as the object that it was
-        if known is not None and structure == known[1] and all(map(operator.is_, leaves, known[0])):
+        if common is not None and structure == known[1] and all(map(operator.is_, leaves, known[0])):
             models = models._replace(personal=None)
         return models, cost.counters()
 
@@ -97,13 +99,7 @@ def client_models(now: Moment, common: Params | None = None) -> tuple[Models, Ta
     return for_clients(one, delivered, now.clients, now.states, now.train)
 
 
-def _for_both(
-    now: Moment,
-    models: Models,
-    function: Callable[[Algorithm, dict[str, Params], Tree], Tree],
-    rows: Tree,
-    one_by_one: bool = False,
-) -> Tree:
+def _for_both(now: Moment, models: Models, function: Callable[..., Tree], rows: Tree, one_by_one: bool = False) -> Tree:
     """`function(algorithm, models, rows)` of every client, whose models are "personal" and, where they are, "shared".
 
     Without a "personal" one, the client predicts with the shared model. One client after another, a branch that depends
@@ -132,16 +128,6 @@ def _for_both(
 
 def _common_model(now: Moment) -> Params | None:
     return now.server.shared if isinstance(now.server, Delivered) else now.algorithm.shared_model(now.server)
-
-
-def _both(of_models: dict[str, Found]) -> dict[str, Found]:
-    """What was found of "shared" stands for "personal" too where they are one model."""
-    return of_models if "personal" in of_models else of_models | {"personal": of_models["shared"]}
-
-
-def _filled(inputs: jax.Array, mask: Array) -> jax.Array:
-    """The rows, with the first in place of padding: padding then takes no branch of its own."""
-    return jnp.where(mask.reshape(-1, *(1,) * (inputs.ndim - 1)), inputs, inputs[:1])
 
 
 def _in_chunks(function: Callable[[Moment, ClientData], Tree], now: Moment, rows: ClientData, chunk: int) -> Tree:
@@ -175,8 +161,7 @@ def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tupl
     TRACES["evaluate"] += 1
 
     def every_lane(now: Moment, rows: ClientData) -> tuple[Scores, Tally]:
-        scored: tuple[Scores, Tally] = _lanes(lambda lane: score_clients(lane, rows, how), now, lanes)
-        return scored
+        return _lanes(lambda lane: score_clients(lane, rows, how), now, lanes)
 
     if how.shards is not None:
         of_clients = Moment._make([EVERYWHERE] * 4 + [by_client(0), by_client(1), by_client(0)])
@@ -191,11 +176,14 @@ def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, 
     classes = SCORES[names[0]].task == "classification"
 
     def score(own: Algorithm, models: dict[str, Params], held: ClientData) -> Scores:
-        mask = held.batch().mask
+        mask, inputs = held.batch().mask, held.inputs
         weights = () if held.weights is None else (held.weights,)
-        inputs = _filled(held.inputs, mask) if one_by_one else held.inputs
+        if one_by_one:  # with the first row in its place, padding takes no branch of its own
+            inputs = jnp.where(jnp.asarray(mask).reshape(-1, *(1,) * (inputs.ndim - 1)), inputs, inputs[:1])
         # one pass per model for all scores: predictions cost more than every score of them together
-        outputs = _both({kind: own.predict(model, inputs) for kind, model in models.items()})
+        outputs = {kind: own.predict(model, inputs) for kind, model in models.items()}
+        if "personal" not in outputs:  # both are one model
+            outputs["personal"] = outputs["shared"]
         found = {
             kind: {name: SCORES[name].function(answer, held.targets, mask, *weights) for name in names}
             for kind, answer in outputs.items()
@@ -207,6 +195,21 @@ def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, 
         return _for_both(now, models, score, held, one_by_one), cost
 
     return _in_chunks(some, now, rows, how.chunk)
+
+
+@functools.partial(jax.jit, static_argnames=("names",))
+def evaluate_new_clients(now: Moment, rows: ClientData, *, names: tuple[str, ...]) -> Scores:
+    """Scores of clients that never trained: init_client, one local round whose upload is discarded, `models`.
+
+    Of them `now` has numbers from 0 and rows. They come after the last training client, so that no key is used twice.
+    """
+    algorithm, root, data = now.algorithm, now.root, now.train
+    clients = algorithm.clients + now.clients
+    states, _ = init_clients(algorithm, root, clients, data)
+    cohort = Cohort(clients, clients, jnp.ones(clients.shape, bool))
+    opened = open_round(algorithm, root, now.round, now.server)
+    _, states, _ = local_work(opened, cohort, Clients(states, data), uniform=False)
+    return score_clients(now._replace(clients=clients, states=states), rows, Judging(names))[0]
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))

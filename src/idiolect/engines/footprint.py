@@ -22,7 +22,7 @@ from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
-from idiolect.core.tree import Tree
+from idiolect.core.tree import Tree, size_in_bytes
 from idiolect.engines import door
 from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step
 from idiolect.engines.server import deliver, open_round, server_init
@@ -59,7 +59,7 @@ def storage(algorithm: Algorithm, rows: Rows, precision: str) -> Storage:
             models, _ = client_model(Task(deliver(algorithm, root, 0, server), 0, state, held))
             return state, server, models.personal
 
-        return Storage(*(_bytes(part) for part in jax.eval_shape(start, data)))
+        return Storage(*map(size_in_bytes, jax.eval_shape(start, data)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def client_flops(algorithm: Algorithm, server: Tree, seed: int, rows: Rows, prec
         data = _example(rows, number, door.PRECISIONS[precision])
         root, part = keys.root_key(seed), data[:2]
         one = _Client(algorithm, root, data._replace(count=np.int32(number)))
-        server_shapes = jax.tree.map(_shape, server)
+        server_shapes = jax.eval_shape(lambda: server)
         steps = _steps(algorithm, root, server, number)
         state = jax.eval_shape(one.init, *part)
         working = jax.eval_shape(one.receive, server_shapes, state, *part)
@@ -194,12 +194,3 @@ def _example(rows: Rows, number: int, dtype: DTypeLike) -> ClientData:
 
     weights = None if rows.weights is None else jax.ShapeDtypeStruct((number,), dtype)
     return ClientData(shape(rows.inputs), shape(rows.targets), jax.ShapeDtypeStruct((), jnp.int32), weights)
-
-
-def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
-
-
-def _bytes(tree: Tree) -> int:
-    """Of every array, PerClient ones whole."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -18,13 +17,21 @@ from idiolect.core.keys import Key
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.engines import door
-from idiolect.engines.block import Lane
-from idiolect.engines.evaluate import Judging, Moment, Scores, Standing, evaluate, lane_standing, standing
-from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.door import Splits
+from idiolect.engines.evaluate import (
+    Judging,
+    Moment,
+    Scores,
+    Standing,
+    evaluate,
+    evaluate_new_clients,
+    lane_standing,
+    standing,
+)
 from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Measure, Plan
 from idiolect.engines.population import InMemory, load, to_device
-from idiolect.engines.recording import ClientScores, Row, history_row, to_lists, validation_means
+from idiolect.engines.recording import ClientScores, Row, compare_record, history_row, to_lists
 from idiolect.engines.shard import Shards, to_host
 from idiolect.engines.state import Snapshot, State, choose_lanes
 
@@ -59,75 +66,68 @@ def record(plan: Plan, state: State, measure: Measure | None = None, scored: Pac
 
 def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
     """The state with the lanes that are better now than at the round that was selected so far."""
-    reached = [validation_means(row, plan.scores, plan.choose_by) for row in rows]
-    # without validation rows there is nothing to compare: the last round is the selected one
-    better = [plan.select_last or math.isnan(old[0]) or new > old for new, old in zip(reached, state.best)]
-    best = tuple(old if math.isnan(new[0]) else max(new, old) for new, old in zip(reached, state.best))
-    return state._replace(selected=choose_lanes(plan, better, state.now, state.selected), best=best)
+    found = [compare_record(row, best, plan.scores, plan.choose_by) for row, best in zip(rows, state.best)]
+    selected = choose_lanes(plan, [plan.select_last or better for better, _ in found], state.now, state.selected)
+    return state._replace(selected=selected, best=tuple(best for _, best in found))
 
 
 def launch_scores(plan: Plan, at: Snapshot) -> Packed:
     """Have one device score clients, which are in memory, on validation rows; the host does not wait."""
     with door.run_precision(plan.training.precision):
-        ((_, moment),) = _moments(plan, at, plan.judged)
+        (moment,) = _moments(plan, at, plan.judged)
         scored, _ = _evaluate(plan, moment, "validation", plan.judged)
     scored.begin_transfer()
     return scored
 
 
-def score(plan: Plan, at: Snapshot, split: str, only: np.ndarray | None = None) -> tuple[Scores, Tally]:
-    """Scores of every lane and client, or of some, on a split, and what each client's model cost, on the host."""
-    total = plan.federation.train.clients if only is None else len(only)
-    with door.run_precision(plan.training.precision):
-        return _together(_score_parts(plan, at, split, only), total)
-
-
-def _score_parts(
-    plan: Plan, at: Snapshot, split: str, only: np.ndarray | None
-) -> Iterator[tuple[int, tuple[Scores, Tally]]]:
-    """(how many clients, what was found of them), part by part."""
-    shards = _shards(plan, only)
-    for clients, moment in _moments(plan, at, only):
-        scored, cost = _evaluate(plan, moment, split, only)
-        found = (scored.open(), cost)  # wait: the rows of one part at a time are on the device
-        yield len(clients), jax.tree.map(np.asarray, found) if shards is None else shards.cut(found, axis=1)
-
-
-def _together(parts: Iterator[tuple[int, Tree]], total: int) -> Tree:
-    """What was found of some clients after others, as arrays of all `total` of them; (lanes, clients) each."""
-    whole, begin = None, 0
-    for count, found in parts:
-        if count >= total:
-            return found
-        if whole is None:
-            whole = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], total, *leaf.shape[2:]), leaf.dtype), found)
-        # not kept until the end: thousands of small arrays leave the memory in pieces that are hard to use again
-        for everyone, some in zip(jax.tree.leaves(whole), jax.tree.leaves(found)):
-            everyone[:, begin : begin + count] = some
-        begin += count
-    return whole
-
-
 def lower_scores(plan: Plan, state: State) -> Any:
     """The program of a record as the compiler gets it; clients must be in memory."""
-    ((_, moment),) = _moments(plan, state.now, plan.judged)
-    rows = rows_of(plan, "validation", moment.clients, plan.judged)
-    return evaluate.lower(moment, rows, how=_judging(plan, plan.judged), lanes=plan.lanes)
+    (moment,) = _moments(plan, state.now, plan.judged)
+    return _evaluate(plan, moment, "validation", plan.judged, program=evaluate.lower)
 
 
-def _evaluate(plan: Plan, moment: Moment, split: str, only: np.ndarray | None) -> tuple[Packed, Tally]:
-    rows = rows_of(plan, split, moment.clients, only)
-    return evaluate(moment, rows, how=_judging(plan, only), lanes=plan.lanes)
+def score(plan: Plan, at: Snapshot, split: str, only: np.ndarray | None = None) -> tuple[Scores, Tally]:
+    """Scores of every lane and client, or of some, on a split, and what each client's model cost, on the host."""
+
+    def of_part(moment: Moment) -> tuple[Scores, Tally]:
+        scored, cost = _evaluate(plan, moment, split, only)
+        return scored.open(), cost  # wait: the rows of one part at a time are on the device
+
+    with door.run_precision(plan.training.precision):
+        return _join(plan, map(of_part, _moments(plan, at, only)), axis=1, only=only)
 
 
-def _judging(plan: Plan, only: np.ndarray | None) -> Judging:
-    training = plan.training
+def _evaluate(
+    plan: Plan, moment: Moment, split: str, only: np.ndarray | None, program: Callable[..., Any] = evaluate
+) -> Any:
+    training, shards = plan.training, _shards(plan, only)
     chunk = training.chunk if training.executor == "chunked" else 0
-    return Judging(plan.scores, training.executor.startswith("looped"), chunk, _shards(plan, only))
+    how = Judging(plan.scores, training.executor.startswith("looped"), chunk, shards)
+    return program(moment, rows_of(plan, split, moment.clients, only), how=how, lanes=plan.lanes)
 
 
 def _shards(plan: Plan, only: np.ndarray | None) -> Shards | None:
-    return plan.shards if plan.shards is None or only is None else plan.shards.some(len(only))
+    return plan.shards if plan.shards is None or only is None else plan.shards._replace(clients=len(only))
+
+
+def _join(plan: Plan, parts: Iterable[Tree], axis: int, only: np.ndarray | None = None) -> Tree:
+    """What was found of some clients after others, a row each along `axis`, as arrays of all of them on the host."""
+    shards, total = _shards(plan, only), plan.federation.train.clients if only is None else len(only)
+    whole, begin = None, 0
+    for part in parts:
+        found = jax.tree.map(np.asarray, part) if shards is None else shards.cut(part, axis)
+        end = begin + jax.tree.leaves(found)[0].shape[axis]
+        if end - begin >= total:
+            return found
+        if whole is None:
+            whole = jax.tree.map(
+                lambda leaf: np.empty((*leaf.shape[:axis], total, *leaf.shape[axis + 1 :]), leaf.dtype), found
+            )
+        # not kept until the end: thousands of small arrays leave the memory in pieces that are hard to use again
+        for everyone, some in zip(jax.tree.leaves(whole), jax.tree.leaves(found)):
+            everyone[(slice(None),) * axis + (slice(begin, end),)] = some
+        begin = end
+    return whole
 
 
 def score_ends(plan: Plan, at: Snapshot) -> tuple[list[ClientScores], Tally]:
@@ -141,71 +141,66 @@ def score_ends(plan: Plan, at: Snapshot) -> tuple[list[ClientScores], Tally]:
 def find_standing(plan: Plan, state: State) -> Standing:
     """Where every lane stands, on the host."""
     with door.run_precision(plan.training.precision):
-        parts = [standing(moment, lanes=plan.lanes) for _, moment in _moments(plan, state.now)]
-        return _join(plan, parts, axis=1)
+        parts = [standing(moment, lanes=plan.lanes) for moment in _moments(plan, state.now)]
+        return _join_standing(plan, parts, axis=1)
 
 
 def find_lane_standing(plan: Plan, who: Who, at: Snapshot) -> Standing:
     """Where one lane stands, of which `at` is, on the host."""
     with door.run_precision(plan.training.precision):
-        return _join(plan, [lane_standing(moment) for _, moment in _lane_moments(plan, who, at)], axis=0)
+        return _join_standing(plan, list(map(lane_standing, _lane_moments(plan, who, at))), axis=0)
 
 
-def _join(plan: Plan, parts: list[Standing], axis: int) -> Standing:
+def _join_standing(plan: Plan, parts: list[Standing], axis: int) -> Standing:
     """Of all clients; w has no axis of clients, and a scalar in it none to join along."""
+    joined = _join(plan, (part._replace(shared=()) for part in parts), axis)
     # every part of the population saw the same w
-    of_clients = [_to_host(plan, part._replace(shared=()), axis) for part in parts]
-    joined: Standing = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *of_clients)
     return joined._replace(shared=jax.tree.map(to_host, parts[0].shared))
-
-
-def _to_host(plan: Plan, found: Tree, axis: int) -> Tree:
-    """What was found of some clients, a row each along `axis`."""
-    return jax.tree.map(np.asarray, found) if plan.shards is None else plan.shards.cut(found, axis)
 
 
 def look(plan: Plan, who: Who, at: Snapshot, split: str, program: Callable[[Moment, ClientData], Tree]) -> Tree:
     """What a compiled program finds on a split of every client of one lane, of which `at` is; stacked, on the host."""
-    parts = []
     with door.run_precision(plan.training.precision):
-        for clients, moment in _lane_moments(plan, who, at):
-            parts.append(_to_host(plan, program(moment, rows_of(plan, split, clients)), axis=0))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        moments = _lane_moments(plan, who, at)
+        return _join(plan, (program(moment, rows_of(plan, split, moment.clients)) for moment in moments), axis=0)
 
 
-def _lane_moments(plan: Plan, who: Who, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
+def _lane_moments(plan: Plan, who: Who, at: Snapshot) -> Iterator[Moment]:
     """`_moments` of one lane, without a lane axis."""
     # states on disk have no copy here: `parts` reads them. Those in memory get the lane axis that `parts` hands on
     stacked = None if at.states is None else jax.tree.map(lambda leaf: leaf[None], at.states)
-    for clients, moment in _moments(plan, at._replace(round=np.int32(at.round), states=stacked)):
-        yield clients, moment._replace(algorithm=who[0], root=who[1], states=tree.take(moment.states, 0))
+    for moment in _moments(plan, at._replace(round=np.int32(at.round), states=stacked)):
+        yield moment._replace(algorithm=who[0], root=who[1], states=tree.take(moment.states, 0))
 
 
-def _moments(plan: Plan, at: Snapshot, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Moment]]:
-    """All lanes at a snapshot, as each part of the population sees them, and which clients are in the part."""
+def _moments(plan: Plan, at: Snapshot, only: np.ndarray | None = None) -> Iterator[Moment]:
+    """All lanes at a snapshot, as each part of the population sees them."""
     for clients, states, data in plan.population.parts(at.states, only):
         numbers = clients.astype(np.int32)  # on the host: a conversion on the device would take longer than a record
-        yield clients, Moment(plan.algorithm, plan.roots, at.round, at.server, numbers, states, data)
+        yield Moment(plan.algorithm, plan.roots, at.round, at.server, numbers, states, data)
 
 
 def rows_of(plan: Plan, split: str, clients: np.ndarray, only: np.ndarray | None = None) -> ClientData:
     """Some clients' rows of a split on the device; those of all, or of all that are in `only`, stay there."""
     name, shards = split if only is None else f"{split} of some", _shards(plan, only)
-    if isinstance(plan.population, InMemory) and name in plan.held:
+    if name in plan.held:
         return plan.held[name]
-    # one capacity for both splits, so that one compiled program evaluates both
-    both = (plan.federation.validation, plan.federation.test)
-    capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
-    dtype = door.PRECISIONS[plan.training.precision]
+    federation, dtype = plan.federation, door.PRECISIONS[plan.training.precision]
+    capacity = _capacity(federation)
 
     def read(some: np.ndarray) -> ClientData:
-        return load(getattr(plan.federation, split), some, capacity, dtype)
+        return load(getattr(federation, split), some, capacity, dtype)
 
-    everyone = np.arange(plan.federation.train.clients) if only is None else only
+    everyone = np.arange(federation.train.clients) if only is None else only
     rows = read(clients) if shards is None else shards.load(lambda places: read(everyone[places]))
     if isinstance(plan.population, InMemory):
         plan.held[name] = rows
     return rows
+
+
+def _capacity(federation: Splits) -> int:
+    """One for both splits, so that one compiled program evaluates both."""
+    return max(1, *(int(getattr(federation, split).counts.max(initial=0)) for split in SPLITS))
 
 
 def score_new_clients(plan: Plan, who: Who, at: Snapshot) -> ClientScores:
@@ -216,15 +211,9 @@ def score_new_clients(plan: Plan, who: Who, at: Snapshot) -> ClientScores:
     # a method that refuses absence needs every client in every round, which a new client was in none of
     if held_out is None or no_row or who[0].fit(chance=0.5).refused:
         return {}
-    dtype = door.PRECISIONS[plan.training.precision]
+    dtype, clients = door.PRECISIONS[plan.training.precision], np.arange(held_out.train.clients, dtype=np.int32)
     with door.run_precision(plan.training.precision):
-        clients = np.arange(held_out.train.clients)
-        both = {split: getattr(held_out, split) for split in SPLITS}
-        capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both.values()))  # one program for both
-        data = to_device(held_out.train.pad(clients), dtype)
-        here = Lane(*who, at.server, (), None)
-        found = {}
-        for split, rows in both.items():
-            padded = to_device(rows.pad(clients, capacity), dtype)
-            found[split] = to_lists(evaluate_new_clients(here, np.int32(at.round), data, padded, names=plan.scores))
-        return found
+        train = to_device(held_out.train.pad(clients), dtype)
+        now = Moment(*who, np.int32(at.round), at.server, clients, (), train)
+        both = {split: to_device(getattr(held_out, split).pad(clients, _capacity(held_out)), dtype) for split in SPLITS}
+        return {split: to_lists(evaluate_new_clients(now, rows, names=plan.scores)) for split, rows in both.items()}

@@ -20,7 +20,7 @@ from idiolect.core.keys import Key
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
-from idiolect.engines.population import Gathered, Population, load, unprepared
+from idiolect.engines.population import Gathered, load, unprepared
 from idiolect.engines.start import init_clients
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class _Ahead(NamedTuple):
     found: Future[_Found]
 
 
-class OnDisk(Population):
+class OnDisk:
     """Rows memory-mapped and states in a record file; a block sees only its distinct clients. One lane only.
 
     One thread does all reading and writing, in the order it is asked for, so that what is read is what was written. It
@@ -62,7 +62,7 @@ class OnDisk(Population):
 
     def __init__(self, rows: Rows, dtype: DTypeLike, folder: Path):
         self.rows, self._dtype, self._folder = rows, dtype, folder
-        self.capacity = max(int(rows.counts.max(initial=1)), 1)
+        self.capacity = int(rows.counts.max(initial=1))
         self._file: RecordFile | None = None
         self._structure = jax.tree.structure(())
         self._reached = -1  # the round after which the file stands; -1: it is being written

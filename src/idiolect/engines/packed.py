@@ -34,10 +34,7 @@ class Packed:
         """The tree, on the host."""
         ends = np.cumsum([math.prod(shape) for shape, _ in self.kinds])
         parts = zip(np.split(to_host(self.values), ends[:-1]), self.kinds)
-        found: Tree = jax.tree.unflatten(
-            self.structure, [part.reshape(kind[0]).astype(kind[1]) for part, kind in parts]
-        )
-        return found
+        return jax.tree.unflatten(self.structure, [part.reshape(shape).astype(kind) for part, (shape, kind) in parts])
 
 
 def pack(found: Tree) -> Packed:

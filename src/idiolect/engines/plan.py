@@ -140,9 +140,8 @@ def make_plan(
     options: Options,
 ) -> Plan:
     """Check everything, once, before anything is computed. The executor may still be "auto": see `engines.auto`."""
-    _check(federation, training, seeds, scores)
+    _check(federation, training, seeds, scores, options)
     rows, dtype = federation.train, door.PRECISIONS[training.precision]
-    _check_folder(options, training, len(seeds))
     participations = tuple(door.participation_of(algorithm, training, rows.clients) for algorithm in algorithms)
     with door.run_precision(training.precision):
         admitted = tuple(
@@ -153,9 +152,7 @@ def make_plan(
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
         # a lane axis is always there, for one run too: there is one program to write and to test
         stacked, roots = door.admit_lanes(admitted), start.make_roots(np.asarray(seeds, np.int32))
-        folder, devices = options.state_folder, training.devices
-        # "auto" begins on one: `engines.auto` measures whether more are faster
-        shards = make_shards(devices, rows.clients) if isinstance(devices, int) and devices > 1 else None
+        folder, shards = options.state_folder, make_shards(training.devices, rows.clients)
         population = InMemory(rows, dtype, shards) if folder is None else OnDisk(rows, dtype, folder)
         turns = None
         # lanes whose servers draw how many steps come next run in turn, grouped by what they drew: in lockstep each
@@ -187,25 +184,22 @@ def on_devices(plan: Plan, devices: int) -> Plan:
     training = dataclasses.replace(plan.training, devices=devices)
     rows, dtype = plan.federation.train, door.PRECISIONS[training.precision]
     with door.run_precision(training.precision):
-        shards = make_shards(devices, rows.clients) if devices > 1 else None
+        shards = make_shards(devices, rows.clients)
         population = InMemory(rows, dtype, shards)
     return dataclasses.replace(plan, training=training, population=population, shards=shards, held={})
 
 
-def _check_folder(options: Options, training: Training, lanes: int) -> None:
-    if options.state_folder is None:
-        return
-    if lanes > 1:
-        raise RequestError(f"A state_folder is for one run at a time, got {lanes}; leave it out, or run one.")
-    if training.devices not in (1, "auto"):
-        raise RequestError(
-            f"A state_folder is for one device, got training.devices = {training.devices}; leave it out, or use 1."
-        )
-
-
-def _check(federation: Splits, training: Training, seeds: Sequence[int], scores: tuple[str, ...]) -> None:
+def _check(
+    federation: Splits, training: Training, seeds: Sequence[int], scores: tuple[str, ...], options: Options
+) -> None:
     door.check_training(training, federation.train.clients)
     door.check_federation(federation)
     door.check_seeds(seeds)
     if not scores:
         raise RequestError('A run needs at least one score to record, got none; use ("log_loss",), say.')
+    if options.state_folder is not None and len(seeds) > 1:
+        raise RequestError(f"A state_folder is for one run at a time, got {len(seeds)}; leave it out, or run one.")
+    if options.state_folder is not None and training.devices not in (1, "auto"):
+        raise RequestError(
+            f"A state_folder is for one device, got training.devices = {training.devices}; leave it out, or use 1."
+        )

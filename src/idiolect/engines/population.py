@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -60,36 +59,6 @@ class Gathered(NamedTuple):
     members: np.ndarray | None = None  # the numbers of the clients at hand; None: all clients
 
 
-class Population(abc.ABC):
-    """Rows of all clients, and where their states are kept; states have a lane axis in front."""
-
-    rows: Rows
-    capacity: int
-
-    @abc.abstractmethod
-    def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
-        """(initial states, their cost by lane and client or part, the first client whose preparation failed)."""
-
-    @abc.abstractmethod
-    def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
-        """States and rows of a block's members (lanes, rounds, cohort); None: all clients."""
-
-    @abc.abstractmethod
-    def scatter(self, gathered: Gathered, states: Tree, reached: int) -> Tree:
-        """Keep what a block that ended with round `reached` made of the states gathered; returns all of them."""
-
-    @abc.abstractmethod
-    def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
-        """(client numbers, states, rows) of all clients, or of some, in parts that fit in memory."""
-
-    def stands_at(self, reached: int) -> bool:
-        """Whether the states kept are those after round `reached`; in memory, a `State` holds its own."""
-        return True
-
-    def mark(self, reached: int) -> None:  # noqa: B027
-        """The states kept are those after round `reached`."""
-
-
 def unprepared(algorithm: Algorithm, clients: np.ndarray, states: Tree) -> int | None:
     """The first of the clients whose preparation failed, in any lane."""
     objective = algorithm.objective
@@ -100,12 +69,15 @@ def unprepared(algorithm: Algorithm, clients: np.ndarray, states: Tree) -> int |
     return int(numbers[0]) if numbers.size else None
 
 
-class InMemory(Population):
-    """Everything on the device, or over several; the states are those of the run's `State`."""
+class InMemory:
+    """Everything on the device, or over several; the states are those of the run's `State`.
+
+    What its methods take and return, those of `OnDisk` do too; states have a lane axis in front.
+    """
 
     def __init__(self, rows: Rows, dtype: DTypeLike, shards: Shards | None = None):
         self.rows, self.shards = rows, shards
-        self.capacity = max(int(rows.counts.max(initial=1)), 1)
+        self.capacity = int(rows.counts.max(initial=1))
         self.numbers = np.arange(rows.clients) if shards is None else shards.numbers
 
         def read(clients: np.ndarray) -> ClientData:
@@ -115,7 +87,7 @@ class InMemory(Population):
         self._some: ClientData | None = None  # the rows of those that records score, where they are not all
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
-        """All clients of all lanes at once."""
+        """(initial states, their cost by lane and client or part, the first client whose preparation failed)."""
         clients = self.numbers.astype(np.int32)
         states, tally = init_lanes(algorithm, roots, clients, self.data)
         if self.shards is not None:
@@ -123,23 +95,28 @@ class InMemory(Population):
         return states, tally, unprepared(algorithm, self.numbers, states)
 
     def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
-        """All of it: a member's place is its number."""
+        """States and rows of a block's members (lanes, rounds, cohort), None: all clients. Here it is always all."""
         return Gathered(states, self.data, members)
 
     def scatter(self, gathered: Gathered, states: Tree, reached: int) -> Tree:
-        """They are all clients' already."""
+        """Keep what a block that ended with round `reached` made of the states gathered; returns all of them."""
         return states
 
     def parts(self, states: Tree, only: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
-        """One part."""
+        """(client numbers, states, rows) of all clients, or of some, in parts that fit in memory: here in one."""
         states = states if self.shards is None else self.shards.lay(states, axis=1)
         if only is None:
             yield self.numbers, states, self.data
             return
-        numbers = only if self.shards is None else only[self.shards.some(len(only)).numbers]
+        chosen = pick if self.shards is None else self.shards.pick
+        numbers = only if self.shards is None else only[self.shards._replace(clients=len(only)).numbers]
         if self._some is None:  # a run always asks for the same: their rows are gathered once
-            self._some = self._pick(self.data, numbers, 0)
-        yield numbers, self._pick(states, numbers, 1), self._some
+            self._some = chosen(self.data, numbers, axis=0)
+        yield numbers, chosen(states, numbers, axis=1), self._some
 
-    def _pick(self, rows: Tree, numbers: np.ndarray, axis: int) -> Tree:
-        return pick(rows, numbers, axis=axis) if self.shards is None else self.shards.pick(rows, numbers, axis)
+    def stands_at(self, reached: int) -> bool:
+        """Whether the states kept are those after round `reached`: here a `State` holds its own."""
+        return True
+
+    def mark(self, reached: int) -> None:
+        """The states kept are those after round `reached`."""

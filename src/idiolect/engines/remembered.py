@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -13,32 +14,27 @@ import numpy as np
 from idiolect.engines.plan import Plan, Remembered
 
 
+@dataclasses.dataclass
 class Table:
-    """The executors of one program on one machine, and their seconds."""
+    """The executors of one program on one machine, and their seconds by name."""
 
-    def __init__(self, memory: Remembered | None, key: str):
-        self._memory, self._key = memory, key
-        self._seconds: dict[str, float] = {}
-        content = None if memory is None else memory.get(key)
-        if content is not None:
-            self._seconds = {name: float(seconds) for name, seconds in json.loads(content).items()}
-
-    def seconds(self, name: str) -> float | None:
-        """What was measured under the name."""
-        return self._seconds.get(name)
+    memory: Remembered | None
+    key: str
+    seconds: dict[str, float]
 
     def put(self, measured: dict[str, float]) -> None:
-        """Keep what was measured, by name."""
-        if self._seconds != (more := self._seconds | measured):
-            self._seconds = more
-            if self._memory is not None:
-                self._memory.put(self._key, json.dumps(more).encode())
+        """Keep what was measured."""
+        known, self.seconds = self.seconds, self.seconds | measured
+        if self.memory is not None and self.seconds != known:
+            self.memory.put(self.key, json.dumps(self.seconds).encode())
 
 
 def open_remembered(memory: Remembered | None, plan: Plan) -> Table:
     """What is known of this plan's program here; several hosts, which must choose alike, remember nothing."""
-    alone = jax.process_count() == 1
-    return Table(memory if alone else None, _program(plan) if alone and memory is not None else "")
+    if memory is None or jax.process_count() > 1:
+        return Table(None, "", {})
+    key = _program(plan)
+    return Table(memory, key, json.loads(memory.get(key) or b"{}"))
 
 
 def _program(plan: Plan) -> str:

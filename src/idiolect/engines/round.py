@@ -51,13 +51,6 @@ class How(NamedTuple):
     shards: Shards | None = None  # the devices that clients are laid over; None: there is one
 
 
-class Steps(NamedTuple):
-    """The local steps of a cohort."""
-
-    trips: jax.Array | int  # of the loop
-    own: jax.Array | None  # (cohort,) of each client; None: every client takes every step
-
-
 @jax.tree_util.register_static
 class Fixed(int):
     """A count known while tracing. It passes through `vmap` as structure, so loops need not carry it."""
@@ -128,7 +121,7 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
     if not uniform and not isinstance(trips, int) and algorithm.steps(sent, data.count[0]) is not trips:
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
-    working, step_tally, useful = _walk(now, cohort.clients, Steps(trips, own_steps), working, data)
+    working, step_tally, useful = _walk(now, cohort.clients, trips, own_steps, working, data)
 
     def end(task: Task, work: Tree) -> tuple[Tree, Tree, Tally]:
         upload, kept, cost = send(task, work)
@@ -154,10 +147,9 @@ def _work_of_one(now: Round, cohort: Cohort, clients: Clients) -> Outcome:
 
 
 def _walk(
-    now: Round, clients: jax.Array, steps: Steps, working: Tree, data: ClientData
-) -> tuple[Tree, Tally, jax.Array | int]:
+    now: Round, clients: jax.Array, trips: Number, own_steps: jax.Array | None, working: Tree, data: ClientData
+) -> tuple[Tree, Tally, Number]:
     """The local steps: (working, tally per client, useful steps per client)."""
-    trips, own_steps = steps
     seen = (now.algorithm, now.sent)
     # made once, before the loop: `engines.client.step` would draw keys and pick addressed rows in every turn
     view, step_keys = address(seen, clients), keys.client_keys(now.root, Purpose.STEP, now.number, clients)
@@ -234,7 +226,9 @@ def _round(now: Round, server: Tree, clients: Clients, members: Cohort, how: How
         partial, states, cost = _work_in_chunks(now, members, clients, how)
     if how.shards is not None:
         partial = how.shards.add_up(now.algorithm.reduction, partial)
-        cost = cost._replace(executed_steps=_of_all_devices(cost.executed_steps, how.shards))
+        steps = cost.executed_steps
+        steps = Fixed(steps * how.shards.devices) if isinstance(steps, Fixed) else jax.lax.psum(steps, CLIENTS)
+        cost = cost._replace(executed_steps=steps)
     clients = clients._replace(states=states)
     return *finish_round(now, server, members, partial, clients, drawn=drawn), cost
 
@@ -266,10 +260,6 @@ def whole_cohort(data: ClientData, shards: Shards | None = None) -> Cohort:
         return Cohort(clients, rows, jnp.ones(rows.shape, bool))
     real = clients < shards.clients
     return Cohort(jnp.where(real, clients, PADDING), rows, real)
-
-
-def _of_all_devices(steps: Array, shards: Shards) -> Array:
-    return Fixed(steps * shards.devices) if isinstance(steps, Fixed) else jax.lax.psum(steps, CLIENTS)
 
 
 def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> Outcome:

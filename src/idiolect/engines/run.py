@@ -76,8 +76,7 @@ class Run:
 
     def personal_models(self, snapshot: Snapshot | None = None) -> Params:
         """Every client's model, stacked over clients (default: after the last round)."""
-        found: tuple[Params, dict[str, np.ndarray]] = self._ask(models_and_outputs, snapshot or self.last, "test")
-        return found[0]
+        return self._ask(models_and_outputs, snapshot or self.last, "test")[0]
 
     def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
         """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...).
@@ -86,10 +85,8 @@ class Run:
         """
         where = snapshot or self.last
         if not self._chunk:
-            found: dict[str, np.ndarray] = self._ask(models_and_outputs, where, split)[1]
-            return found
-        alone: dict[str, np.ndarray] = self._ask(outputs_alone, where, split)
-        return alone
+            return self._ask(models_and_outputs, where, split)[1]
+        return self._ask(outputs_alone, where, split)
 
     def _ask(self, program: Callable[..., Tree], where: Snapshot, split: str) -> Tree:
         """What a program finds of all clients. Of the last and the selected round it is computed once and kept."""
@@ -117,7 +114,7 @@ class Run:
 
         As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
         """
-        if not isinstance(self.algorithm, Routes) or not self._of_classes:
+        if not isinstance(self.algorithm, Routes) or SCORES[self.recorder.scores[0]].task != "classification":
             return None
         found = self._ask(routes_taken, snapshot or self.selected, split)
         return routing_report(self.algorithm.route_names, *found)
@@ -130,10 +127,6 @@ class Run:
     def _chunk(self) -> int:
         """Clients that the executor takes at a time; 0: all of them."""
         return {"batched": 0, "chunked": self.training.chunk}.get(self.training.executor, 1)
-
-    @property
-    def _of_classes(self) -> bool:
-        return SCORES[self.recorder.scores[0]].task == "classification"
 
     def storage(self) -> Storage:
         """Bytes that a client and the server keep between rounds, and those of a personal model."""
@@ -149,5 +142,4 @@ class Run:
         # of the round that every other answer is about
         if "new clients" not in self._found:
             self._found["new clients"] = score_new_clients(self.plan, self._who, self.selected)
-        scores: ClientScores = self._found["new clients"]
-        return scores
+        return self._found["new clients"]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,17 +15,16 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError
 from idiolect.engines import auto, programs, resuming
 from idiolect.engines.advance import Launched, advance, can_run_ahead, launch, settle
-from idiolect.engines.billing import Account, bill_delivery
+from idiolect.engines.billing import bill_delivery
+from idiolect.engines.checkpoint import Mark
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.evaluate import Scores, Standing
-from idiolect.engines.history_file import Mark
 from idiolect.engines.judge import find_standing, launch_scores, record, score_ends
 from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Options, Plan, make_plan
-from idiolect.engines.recording import Recorder, Row
+from idiolect.engines.recording import Recorder, Row, open_recorder
 from idiolect.engines.run import Run
 from idiolect.engines.state import Snapshot, State, begin, follow, lane_of, lay_out
-from idiolect.record.divergence import Divergence
 
 AHEAD = 2  # blocks that the device has to do at once: it never waits for the host, and holds one state more
 Watch = Callable[[int, Recorder, Scores], None]  # (lane, its record, its scores on validation rows) after each record
@@ -49,7 +47,7 @@ class Session:
     @property
     def recorders(self) -> list[Recorder]:
         """The record of every lane so far."""
-        return [self._recorder(lane, self.state, account) for lane, account in enumerate(self.state.accounts)]
+        return [self._recorder(lane, self.state) for lane in range(len(self.histories))]
 
     def snapshot(self, lane: int = 0) -> Snapshot:
         """Where a lane stands."""
@@ -145,7 +143,7 @@ class Session:
             history.append(row)
         if watch is not None:
             for lane, own in enumerate(scores):
-                watch(lane, self._recorder(lane, state, state.accounts[lane]), own)
+                watch(lane, self._recorder(lane, state), own)
         return state
 
     def _diverge(self, state: State) -> None:
@@ -171,31 +169,13 @@ class Session:
         for lane, account in enumerate(self.state.accounts):
             algorithm, who = plan.algorithms[lane], plan.participations[lane]
             account = bill_delivery(account, tree.take(costs, lane), algorithm, who, plan.wire)
-            recorder = dataclasses.replace(
-                self._recorder(lane, self.state._replace(selected=selected), account),
-                last=last_scores[lane],
-                selected=chosen_scores[lane],
-            )
-            ends = (lane_of(plan, at, lane) for at in (last, selected))
-            runs.append(Run(plan, lane, algorithm, recorder, *ends))
+            recorder = open_recorder(plan, account, self.histories[lane], selected.round[lane])
+            recorder.last, recorder.selected = last_scores[lane], chosen_scores[lane]
+            runs.append(Run(plan, lane, algorithm, recorder, lane_of(plan, last, lane), lane_of(plan, selected, lane)))
         return runs
 
-    def _recorder(self, lane: int, state: State, account: Account) -> Recorder:
-        history, diverged = list(self.histories[lane]), None
-        if not account.sound:
-            client = account.diverged_client
-            diverged = Divergence(account.diverged_round, None if client < 0 else self.plan.federation.names[client])
-        return Recorder(
-            scores=self.plan.scores,
-            choose_by=self.plan.choose_by,
-            ledger=account.ledger,
-            history=history,
-            client_bytes=account.client_bytes.tolist(),
-            selected_round=int(state.selected.round[lane]),
-            last_round=history[-1]["round"] if history else -1,
-            diverged=diverged,
-            diverged_client=account.diverged_client,
-        )
+    def _recorder(self, lane: int, state: State) -> Recorder:
+        return open_recorder(self.plan, state.accounts[lane], self.histories[lane], state.selected.round[lane])
 
 
 def open_session(

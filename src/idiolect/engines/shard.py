@@ -88,35 +88,20 @@ class Shards(NamedTuple):
 
         return jax.tree.map(join, *pieces)
 
-    def lay(self, tree: Tree, axis: int) -> Tree:
-        """Arrays with a row per client along `axis`, laid over the mesh; those that are there stay."""
-        cut = NamedSharding(self.mesh, by_client(axis))
+    def lay(self, tree: Tree, axis: int | None) -> Tree:
+        """Arrays with a row per client along `axis`, laid over the mesh; without an axis, whole on every device."""
+        wanted = NamedSharding(self.mesh, EVERYWHERE if axis is None else by_client(axis))
 
         def one(leaf: Array) -> jax.Array:
-            if isinstance(leaf, jax.Array) and leaf.sharding == cut:
+            if isinstance(leaf, jax.Array) and leaf.sharding == wanted:
                 return leaf  # through the host and back, every record would copy all states
-            rows = to_host(leaf)
-            # what comes from a checkpoint or another number of devices has a row per client, and no more
-            rows = rows if rows.shape[axis] == self.width else np.take(rows, self.numbers, axis)
-            return jax.make_array_from_callback(rows.shape, cut, lambda place: rows[place])
-
-        return jax.tree.map(one, tree)
-
-    def spread(self, tree: Tree) -> Tree:
-        """Arrays on every device."""
-        whole = NamedSharding(self.mesh, EVERYWHERE)
-
-        def one(leaf: Array) -> jax.Array:
-            if isinstance(leaf, jax.Array) and leaf.sharding == whole:
-                return leaf
             values = to_host(leaf)
-            return jax.make_array_from_callback(values.shape, whole, lambda place: values[place])
+            # what comes from a checkpoint or another number of devices has a row per client, and no more
+            if axis is not None and values.shape[axis] != self.width:
+                values = np.take(values, self.numbers, axis)
+            return jax.make_array_from_callback(values.shape, wanted, lambda place: values[place])
 
         return jax.tree.map(one, tree)
-
-    def some(self, count: int) -> Shards:
-        """The same devices for so many clients."""
-        return self._replace(clients=count)
 
     def pick(self, tree: Tree, rows: np.ndarray, axis: int) -> Tree:
         """Some rows of arrays that are laid along `axis`, laid along it again."""
@@ -131,9 +116,7 @@ class Shards(NamedTuple):
 
         `rows` are those that this device asks for, as many as every other; what it gets has a row for each.
         """
-        asked = jax.lax.all_gather(rows, CLIENTS, tiled=True)
-        here = asked - self._first
-        held = (here >= 0) & (here < self.own)
+        here, held = self._places_of_all(rows)
         places = jnp.where(held, here, 0)
 
         def one(table: jax.Array) -> jax.Array:
@@ -147,13 +130,14 @@ class Shards(NamedTuple):
 
     def collect(self, tree: Tree, rows: jax.Array) -> tuple[Tree, jax.Array, jax.Array]:
         """What all devices made of the rows they asked for: (it, their places on this device, which it has)."""
-        whole, asked = jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, CLIENTS, tiled=True), (tree, rows))
-        here = asked - self._first
-        return whole, here, (here >= 0) & (here < self.own)
+        whole = jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, CLIENTS, tiled=True), tree)
+        return whole, *self._places_of_all(rows)
 
-    @property
-    def _first(self) -> jax.Array:
-        return jax.lax.axis_index(CLIENTS).astype(jnp.int32) * self.own
+    def _places_of_all(self, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Where the rows that all devices asked for stand on this one, and which of them it has."""
+        asked = jax.lax.all_gather(rows, CLIENTS, tiled=True)
+        here = asked - jax.lax.axis_index(CLIENTS).astype(jnp.int32) * self.own
+        return here, (here >= 0) & (here < self.own)
 
     def deal(self, clients: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cohorts (..., cohort) in as many equal parts as there are devices: (clients, their rows, who is present)."""
@@ -197,8 +181,10 @@ def start_devices(asked: int | str) -> None:
             return
 
 
-def make_shards(count: int, clients: int) -> Shards:
-    """So many devices for so many clients, or RequestError."""
+def make_shards(count: int | str, clients: int) -> Shards | None:
+    """So many devices for so many clients, or RequestError; None: there is one, with which "auto" begins."""
+    if not isinstance(count, int) or count == 1:
+        return None
     start_devices(count)
     there = jax.devices()
     if len(there) < count:

@@ -23,11 +23,9 @@ from idiolect.engines.client import Round, Task, client_init, receive, send
 from idiolect.engines.forms import check_form
 from idiolect.engines.server import open_round, server_init
 
-
-@jax.jit
-def init_server(algorithm: Algorithm, root: Key) -> Tree:
-    """`server_init`, compiled."""
-    return server_init(algorithm, root)
+make_roots = jax.jit(jax.vmap(keys.root_key))  # of an array of seeds, the root key of every lane
+init_server = jax.jit(server_init)
+init_servers = jax.jit(jax.vmap(server_init))  # of every lane
 
 
 @jax.jit
@@ -41,22 +39,7 @@ def init_clients(algorithm: Algorithm, root: Key, clients: jax.Array, data: Clie
     return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(address(algorithm, clients), clients, data)
 
 
-@jax.jit
-def init_servers(algorithms: Algorithm, roots: Key) -> Tree:
-    """`server_init` of every lane."""
-    return jax.vmap(server_init)(algorithms, roots)
-
-
-@jax.jit
-def init_lanes(algorithms: Algorithm, roots: Key, clients: jax.Array, data: ClientData) -> tuple[Tree, Tally]:
-    """`init_clients` of every lane."""
-    return jax.vmap(init_clients, in_axes=(0, 0, None, None))(algorithms, roots, clients, data)
-
-
-@jax.jit
-def make_roots(seeds: jax.Array) -> Key:
-    """The root key of every lane."""
-    return jax.vmap(keys.root_key)(seeds)
+init_lanes = jax.jit(jax.vmap(init_clients, in_axes=(0, 0, None, None)))  # `init_clients` of every lane
 
 
 @jax.jit

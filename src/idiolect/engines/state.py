@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -64,7 +65,7 @@ def begin(plan: Plan, options: Options) -> State:
     if options.spent:
         paid = zip(accounts, options.spent, strict=True)
         accounts = tuple(account._replace(ledger=account.ledger + before) for account, before in paid)
-    return lay_out(plan, _first(plan, 0, server, clients, accounts))
+    return _first(plan, 0, server, clients, accounts)
 
 
 def follow(plan: Plan, earlier: Plan, state: State) -> State:
@@ -83,15 +84,14 @@ def follow(plan: Plan, earlier: Plan, state: State) -> State:
     # a method may look at all clients at once here: there must be no row that is not a client's
     state, data = take_up(earlier, state), plan.population.data
     with door.run_precision(plan.training.precision):
-        if plan.shards is not None:
-            data = jax.tree.map(jnp.asarray, plan.shards.cut(data, axis=0))
+        _, data = _on_one_device(plan, (), data, axis=0)
         numbers = jnp.arange(plan.federation.train.clients, dtype=jnp.int32)
         change = (plan.algorithm, earlier.algorithm)
         server, clients, spent = jax.vmap(carry, in_axes=(0, 0, 0, None, 0, None))(
             change, plan.roots, state.server, numbers, state.clients, data
         )
         accounts = _open_accounts(plan, spent, unprepared(plan.algorithm, np.asarray(numbers), clients))
-    return lay_out(plan, _first(plan, state.round, server, clients, accounts))
+    return _first(plan, state.round, server, clients, accounts)
 
 
 def lay_out(plan: Plan, state: State) -> State:
@@ -99,25 +99,27 @@ def lay_out(plan: Plan, state: State) -> State:
     shards = plan.shards
     if shards is None:
         return state
-    with door.run_precision(plan.training.precision):
-        chosen = state.selected
-        server, clients = shards.spread(state.server), shards.lay(state.clients, axis=1)
-        selected = Snapshot(chosen.round, shards.spread(chosen.server), shards.lay(chosen.states, axis=1))
-        return state._replace(server=server, clients=clients, selected=selected)
+    return _rearrange(plan, state, lambda server, clients: (shards.lay(server, axis=None), shards.lay(clients, axis=1)))
 
 
 def take_up(plan: Plan, state: State) -> State:
     """The state with its arrays on one device, a row per client: what does not depend on how a run was laid out."""
-    shards = plan.shards
-    if shards is None:
-        return state
+    return _rearrange(plan, state, lambda server, clients: _on_one_device(plan, server, clients, axis=1))
+
+
+def _rearrange(plan: Plan, state: State, move: Callable[[Tree, Tree], tuple[Tree, Tree]]) -> State:
+    """The state with all that `move` makes of a server and its clients."""
     with door.run_precision(plan.training.precision):
-        both = [
-            jax.tree.map(jnp.asarray, (jax.tree.map(to_host, server), shards.cut(clients, axis=1)))
-            for server, clients in (state.now[1:], state.selected[1:])
-        ]
-        (server, clients), selected = both
-        return state._replace(server=server, clients=clients, selected=Snapshot(state.selected.round, *selected))
+        server, clients = move(state.server, state.clients)
+        selected = Snapshot(state.selected.round, *move(*state.selected[1:]))
+        return state._replace(server=server, clients=clients, selected=selected)
+
+
+def _on_one_device(plan: Plan, server: Tree, clients: Tree, axis: int) -> tuple[Tree, Tree]:
+    """What lay over several devices, a row per client along `axis`; what did not, as it is."""
+    if plan.shards is None:
+        return server, clients
+    return jax.tree.map(jnp.asarray, (jax.tree.map(to_host, server), plan.shards.cut(clients, axis)))
 
 
 def _open_accounts(plan: Plan, spent: Tally, lost: int | None) -> tuple[Account, ...]:
@@ -134,23 +136,18 @@ def _open_accounts(plan: Plan, spent: Tally, lost: int | None) -> tuple[Account,
 
 def _first(plan: Plan, number: int, server: Tree, clients: Tree, accounts: tuple[Account, ...]) -> State:
     nothing = ((math.nan,) * len(plan.scores),) * len(plan.seeds)
-    state = State(number, 0.0, server, clients, accounts, Snapshot(number, server, clients), nothing)
-    return state._replace(selected=state.now)
+    here = Snapshot(np.full(len(accounts), number, np.int32), server, clients)
+    return lay_out(plan, State(number, 0.0, server, clients, accounts, here, nothing))
 
 
 def lane_of(plan: Plan, at: Snapshot, lane: int) -> Snapshot:
     """One lane of all."""
     with door.run_precision(plan.training.precision):
         server, states = _lane_of((at.server, at.states), np.int32(lane))
-        if plan.shards is not None:
-            server, states = jax.tree.map(jnp.asarray, (jax.tree.map(to_host, server), plan.shards.cut(states, axis=0)))
-        return Snapshot(int(at.round[lane]), server, states)
+        return Snapshot(int(at.round[lane]), *_on_one_device(plan, server, states, axis=0))
 
 
-@jax.jit
-def _lane_of(stacked: Tree, lane: jax.Array) -> Tree:
-    """By one program: leaf by leaf it would take longer than a small round."""
-    return tree.take(stacked, lane)
+_lane_of = jax.jit(tree.take)  # by one program: leaf by leaf it would take longer than a small round
 
 
 def choose_lanes(plan: Plan, better: list[bool], new: Snapshot, old: Snapshot) -> Snapshot:

@@ -33,11 +33,10 @@ from idiolect.engines.cohorts import Participation
 from idiolect.engines.deploy.link import Link, Question
 from idiolect.engines.deploy.masked import MaskedUploads
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
-from idiolect.engines.deploy.settings import settings_digest
 from idiolect.engines.deploy.uploads import Arrived, OpenUploads, Uploads
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, pack
-from idiolect.engines.deploy.worker import SPLITS, Forms, forms_of
-from idiolect.engines.recording import Row, history_row, validation_means
+from idiolect.engines.deploy.worker import SPLITS, Forms, forms_of, settings_digest
+from idiolect.engines.recording import ClientScores, ModelScores, Row, compare_record, history_row, to_lists
 from idiolect.engines.round import RoundCost, finite_rows
 from idiolect.engines.server import deliver, open_round, server_init, server_step
 from idiolect.engines.start import WireTypes, wire_types
@@ -74,9 +73,9 @@ class Standing(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What the sites said of their last and of their selected models: when -> split -> model -> score -> by client."""
+    """What the sites said of their models of the "last" and of the "selected" round."""
 
-    scores: dict[str, dict[str, dict[str, dict[str, list[float]]]]]
+    scores: dict[str, ClientScores]
     answered: tuple[str, ...]
 
 
@@ -129,8 +128,7 @@ class Coordinator:
             )
         with door.run_precision(job.training.precision):
             server = jax.tree.map(np.asarray, jax.jit(server_init)(job.algorithm, self.root))
-        spent = [begun[site].tally for site in begun]
-        total = Tally(*(sum(counts) for counts in zip(*spent)))
+        total = Tally(*map(sum, zip(*(work.tally for work in begun.values()))))
         account = open_account(len(link.numbers), total).prepare(job.prepared)
         nothing = (math.nan,) * len(job.scores)
         return Standing(0, 0.0, server, account, 0, server, nothing, ())
@@ -175,7 +173,7 @@ class Coordinator:
             server, ending = self._step(now, standing.server, arrived.partial)
             costs = _costs([self.link.numbers[site] for site in asked], [arrived.works.get(site) for site in asked])
             rounds = range(number, number + 1)
-            account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
+            account = bill_block(standing.account, costs, job.algorithm, job.participation, self.wire, rounds)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
         # counted, then on disk, then told: killed in between, the round is either gone for all or counts for all
@@ -220,57 +218,54 @@ class Coordinator:
 
     def _settle(self, number: int) -> None:
         """Tell those that a round counted and that the next one does not ask; a record tells all of them."""
-        training, places = self.job.training, self.link.places
+        training, link = self.job.training, self.link
         if number % training.record_every == 0 or number == training.rounds:
             return
-        owed = [site for site in self.link.numbers if site in places.unsettled and places.counted[site] == number]
+        owed = [site for site in link.numbers if site in link.unsettled and link.counted[site] == number]
         waiting = [site for site in owed if site not in self._cohort(number)]
         if waiting:
-            self.link.ask("settle", number, dict.fromkeys(waiting, Question()), lambda site, message: True)
+            link.ask("settle", number, dict.fromkeys(waiting, Question()), lambda site, message: True)
 
     def _record(self, standing: Standing) -> Standing:
         """Scores of all sites on their validation rows; where they are the best so far, sites keep their states."""
-        job = self.job
-        questions = self._deliveries(standing.round, standing.server)
-        found = self.link.ask("record", standing.round, questions, self._scored)
-        scores = _by_client(found, self.link.numbers)
-        row = history_row(standing.round, standing.seconds, standing.account, scores, {})
-        reached = validation_means(row, job.scores, job.choose_by)
-        # not-a-number, which is never larger, stands before the first record
-        better = self.job.select_last or math.isnan(standing.best[0]) or reached > standing.best
-        best = standing.best if math.isnan(reached[0]) else max(reached, standing.best)
+        job, link = self.job, self.link
+        arrays = self._deliveries(standing.round, standing.server)
+        questions = {site: Question(arrays=own) for site, own in arrays.items()}
+        found = link.ask("record", standing.round, questions, self._scored)
+        row = history_row(standing.round, standing.seconds, standing.account, _by_client(found, link.numbers), {})
+        better, best = compare_record(row, standing.best, job.scores, job.choose_by)
         standing = standing._replace(history=(*standing.history, row), best=best)
-        if better:
+        if better or job.select_last:
             standing = standing._replace(selected_round=standing.round, selected=standing.server)
-            self.link.select(standing.round)
+            link.keep = dict.fromkeys(link.numbers, standing.round)
         self.save(standing)
         return standing
 
-    def _deliveries(self, number: int, server: Tree, prefix: str = "") -> dict[str, Question]:
-        """What each site makes its models from, as a question to it."""
+    def _deliveries(self, number: int, server: Tree, prefix: str = "") -> dict[str, dict[str, np.ndarray]]:
+        """What each site makes its models from."""
         with door.run_precision(self.job.training.precision):
             sent, shared = _delivered(self.job.algorithm, self.root, np.int32(number), server)
         common = pack(f"{prefix}shared", shared)
-        return {
-            site: Question({}, pack(f"{prefix}delivered", address(sent, client)) | common)
-            for site, client in self.link.numbers.items()
-        }
+        numbers = self.link.numbers.items()
+        return {site: pack(f"{prefix}delivered", address(sent, client)) | common for site, client in numbers}
 
     def _scored(self, site: str, message: Message) -> Scores:
         return scores_of(message.content.get("scores"), self.job.scores, f"Site {site!r}")
 
     def finish(self, standing: Standing) -> tuple[Standing, Ends]:
         """Models are delivered, test rows are read at the sites, and their scores come back."""
-        questions = self._deliveries(standing.round, standing.server)
+        numbers, arrays = self.link.numbers, self._deliveries(standing.round, standing.server)
         if standing.selected_round != standing.round:
             chosen = self._deliveries(standing.selected_round, standing.selected, "selected_")
-            questions = {site: Question({}, {**one.arrays, **chosen[site].arrays}) for site, one in questions.items()}
-        told = {"selected": standing.selected_round}
-        questions = {site: one._replace(content=told) for site, one in questions.items()}
+            arrays = {site: own | chosen[site] for site, own in arrays.items()}
+        questions = {site: Question({"selected": standing.selected_round}, own) for site, own in arrays.items()}
         found = self.link.ask("finish", standing.round, questions, self._ended)
-        scores = {site: one[0] for site, one in found.items()}
-        ends = {when: _end_scores(scores, when, self.link.numbers) for when in ("last", "selected")}
-        cost = [found[site][1].tally if site in found else Tally() for site in self.link.numbers]
+
+        def scores(when: str, split: str) -> ModelScores:
+            return to_lists(_by_client({site: ended[when][split] for site, (ended, _) in found.items()}, numbers))
+
+        ends = {when: {split: scores(when, split) for split in SPLITS} for when in ("last", "selected")}
+        cost = [found[site][1].tally if site in found else Tally() for site in numbers]
         tally = Tally(*(np.array(counts) for counts in zip(*cost)))
         account = bill_delivery(standing.account, tally, self.job.algorithm, self.job.participation, self.wire)
         return standing._replace(account=account), Ends(ends, tuple(found))
@@ -284,17 +279,6 @@ class Coordinator:
                 raise WireError(f"{who} did not send its scores on {' and '.join(SPLITS)} rows.")
             found[when] = {split: scores_of(one[split], self.job.scores, who) for split in SPLITS}
         return found, work_of(content.get("work"), who)
-
-
-def _end_scores(
-    found: Mapping[str, dict[str, dict[str, Scores]]], when: str, numbers: Mapping[str, int]
-) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """split -> model -> score -> by client, of what the sites said of one end of the run."""
-    every = {split: _by_client({site: one[when][split] for site, one in found.items()}, numbers) for split in SPLITS}
-    return {
-        split: {model: {name: values.tolist() for name, values in named.items()} for model, named in one.items()}
-        for split, one in every.items()
-    }
 
 
 def _by_client(found: Mapping[str, Scores], numbers: Mapping[str, int]) -> dict[str, dict[str, np.ndarray]]:

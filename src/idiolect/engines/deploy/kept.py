@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,10 +39,8 @@ class Kept:
     def load(self) -> None:
         """Read what an earlier process kept; files that are damaged or of another run are as if they were not there."""
         remove_leftovers(self.folder)
-        for path in sorted(self.folder.glob("state-*.safetensors")):
-            entry = self._read(path)
-            if entry is not None:
-                self.entries[entry[0]] = entry[1]
+        found = map(self._read, sorted(self.folder.glob("state-*.safetensors")))
+        self.entries |= dict(entry for entry in found if entry is not None)
         chosen = self._read(self.folder / "selected.safetensors")
         self.selected = None if chosen is None else (chosen[0], chosen[1].state)
 
@@ -89,9 +86,6 @@ class Kept:
 
 def log_sent(folder: Path, message: Message, block: bytes) -> None:
     """One line about a message that is about to be sent: all of its plain values, and the form of its arrays."""
-    arrays: Mapping[str, object] = {
-        name: [array.dtype.name, list(array.shape)] for name, array in message.arrays.items()
-    }
     line = {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         "kind": message.kind,
@@ -99,7 +93,7 @@ def log_sent(folder: Path, message: Message, block: bytes) -> None:
         "bytes": len(block),
         "sha256": hashlib.sha256(block).hexdigest(),
         "content": message.content,
-        "arrays": arrays,
+        "arrays": {name: [array.dtype.name, list(array.shape)] for name, array in message.arrays.items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOG, "a", encoding="utf-8") as file:

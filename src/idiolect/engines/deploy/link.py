@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,19 +18,9 @@ import numpy as np
 
 from idiolect.core.addressing import address
 from idiolect.core.checks import setting
-from idiolect.core.tree import Tree
+from idiolect.core.tree import Tree, size_in_bytes
 from idiolect.engines.deploy.transport import Transport
-from idiolect.engines.deploy.wire import (
-    ANSWERS,
-    REFUSED,
-    Message,
-    UnreadyError,
-    WireError,
-    decode,
-    encode,
-    pack,
-    payload_bytes,
-)
+from idiolect.engines.deploy.wire import ANSWERS, REFUSED, Message, UnreadyError, WireError, decode, encode, pack
 
 Found = TypeVar("Found")
 Say = Callable[[str], None]
@@ -60,15 +50,6 @@ class Question(NamedTuple):
 
 
 @dataclasses.dataclass
-class Places:
-    """Where each site stands. All of it is in a checkpoint."""
-
-    counted: dict[str, int]  # rounds behind its state: one more than the last round that it counted in
-    unsettled: set[str] = dataclasses.field(default_factory=set)  # who has not seen what that round ended with
-    keep: dict[str, int] = dataclasses.field(default_factory=dict)  # the selected round, for those not told yet
-
-
-@dataclasses.dataclass
 class Traffic:
     """Messages and bytes of one kind of question, both ways."""
 
@@ -85,7 +66,10 @@ class Link:
     def __init__(self, transport: Transport, run: str, numbers: Mapping[str, int], rules: Rules, say: Say):
         self.transport, self.run, self.numbers, self.rules, self.say = transport, run, dict(numbers), rules, say
         self.method = ""  # the one that is trained, by the name that sites know it by
-        self.places = Places(dict.fromkeys(self.numbers, 0))
+        # where each site stands: rounds behind its state, one more than the last round that it counted in
+        self.counted = dict.fromkeys(self.numbers, 0)
+        self.unsettled: set[str] = set()  # who has not seen what that round ended with
+        self.keep: dict[str, int] = {}  # the selected round, for those not told yet
         # by the clock: what a restarted coordinator sends is never older than what the sites have seen
         self.sequence = time.time_ns() // 1000
         self.endings: dict[int, Tree] = {}  # rounds -> what sites that stand there must see to settle, not addressed
@@ -107,16 +91,12 @@ class Link:
             more, _ = self._ask_once(kind, number, {site: questions[site] for site in ready}, check)
             found |= more
         silent = [site for site in questions if site not in found and self.refused[site] == refused[site]]
-        self._note_absence(questions, found, silent)
-        return {site: found[site] for site in questions if site in found}
-
-    def _note_absence(self, asked: Collection[str], found: Collection[str], silent: Collection[str]) -> None:
-        """Count who gave no valid answer, and name a site that fell silent; what was refused has been said."""
-        self.absent.update(site for site in asked if site not in found)
-        for site in silent:
+        self.absent.update(site for site in questions if site not in found)
+        for site in silent:  # of what was refused it has been said
             if site not in self.away:
                 self.say(f"Site {site!r} did not answer: the others go on without it until it does.")
-        self.away = (self.away - set(asked)) | set(silent)
+        self.away = (self.away - set(questions)) | set(silent)
+        return {site: found[site] for site in questions if site in found}
 
     def _ask_once(
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
@@ -145,19 +125,19 @@ class Link:
         if kind in MASKING:
             content["method"] = self.method
         if kind in STANDS:
-            rounds = self.places.counted[site]
+            rounds = self.counted[site]
             content |= {"method": self.method, "counted": rounds}
             # a round that follows at once shows the site what the last one ended with: nothing is sent twice
-            if site in self.places.unsettled and not (kind == "round" and number == rounds):
+            if site in self.unsettled and not (kind == "round" and number == rounds):
                 content["settles"] = True
                 arrays |= pack("settle", address(self.endings[rounds], self.numbers[site]))
-            if site in self.places.keep:
-                content["keep"] = self.places.keep[site]
+            if site in self.keep:
+                content["keep"] = self.keep[site]
         block = encode(Message(kind, self.run, number, self.numbers[site], self.sequence, content, arrays))
         count = self.traffic.setdefault(kind, Traffic())
         count.messages += 1
         count.down_bytes += len(block)
-        count.down_arrays += payload_bytes(arrays)
+        count.down_arrays += size_in_bytes(arrays)
         return block
 
     def _read(self, kind: str, number: int, site: str, sequence: int, block: bytes) -> Message:
@@ -166,7 +146,7 @@ class Link:
         message = decode(block, who, self.rules.message_bytes)
         count = self.traffic[kind]
         count.up_bytes += len(block)
-        count.up_arrays += payload_bytes(message.arrays)
+        count.up_arrays += size_in_bytes(message.arrays)
         if message.kind == REFUSED:  # of the rest nothing is asked: it may not even have read the question
             if message.content.get("again") is True:
                 raise UnreadyError(f"{who} has to begin first.")
@@ -187,21 +167,15 @@ class Link:
     def _acknowledged(self, kind: str, site: str) -> None:
         """The site has answered: it stands where it was told to."""
         if kind in STANDS:
-            self.places.unsettled.discard(site)
-            self.places.keep.pop(site, None)
+            self.unsettled.discard(site)
+            self.keep.pop(site, None)
             # what no site is owed any more need not be kept, nor stand in the checkpoint
-            owed = {self.places.counted[name] for name in self.places.unsettled}
+            owed = {self.counted[name] for name in self.unsettled}
             self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
 
     def count(self, sites: Mapping[str, Any], number: int, ending: Tree | None) -> None:
         """Round `number` counted these sites; `ending` is what they must see of it, None where they need not."""
-        for site in sites:
-            self.places.counted[site] = number + 1
-            if ending is not None:
-                self.places.unsettled.add(site)
+        self.counted |= dict.fromkeys(sites, number + 1)
         if ending is not None:
+            self.unsettled |= set(sites)
             self.endings[number + 1] = ending
-
-    def select(self, number: int) -> None:
-        """All sites are to keep the state that they have now."""
-        self.places.keep = dict.fromkeys(self.numbers, number)

@@ -45,55 +45,48 @@ def one_array(message: Message, name: str, shape: tuple[int, ...], sender: str, 
 
 
 class MaskedUploads:
-    """The coordinator's side: the sum of the uploads, and no upload. See `uploads.Uploads`."""
+    """The coordinator's side: the sum of the uploads, and no upload. See `uploads.Uploads`.
+
+    A round takes four turns, one method each; what they gather is of one attempt, with keys of its own.
+    """
 
     def __init__(self, reduction: Masks, link: Link, upload: Tree):
-        self.reduction, self.link, self.upload = reduction, link, upload
+        self.reduction, self.link, self.clients, self.upload = reduction, link, link.numbers, upload
         self.unsound: set[str] = set()
 
     def ask(self, number: int, asked: list[str], sent: Tree, least: int) -> Arrived:
         """See `Uploads`."""
-        attempt = _Attempt(self, number)
-        try:
-            attempt.exchange_keys(asked)
-            attempt.exchange_shares()
-            attempt.add_uploads(sent)
-            return attempt.unmask()
-        except RequestError as error:  # too few are left, or a share was changed: with other keys it may go well
-            return Arrived(attempt.works, None, f"{error} ")
-
-
-class _Attempt:
-    """One attempt at one round, with keys of its own: the four turns, one method each."""
-
-    def __init__(self, uploads: MaskedUploads, number: int):
-        self.link, self.reduction, self.unsound = uploads.link, uploads.reduction, uploads.unsound
-        self.number, self.clients = number, uploads.link.numbers
-        self.session = digest(self.link.run, self.link.method, number, self.link.sequence)
-        self.server = self.reduction.masking_server(uploads.upload, self.session.encode())
+        self.number, self.session = number, digest(self.link.run, self.link.method, number, self.link.sequence)
+        self.server = self.reduction.masking_server(self.upload, self.session.encode())
         self.keys: Blocks = {}
         self.routed: dict[int, Blocks] = {}  # receiver -> sender -> sealed shares
         self.works: dict[str, Work] = {}  # of the sites whose numbers came
+        try:
+            self.exchange_keys(asked)
+            self.exchange_shares()
+            self.add_uploads(sent)
+            return self.unmask()
+        except RequestError as error:  # too few are left, or a share was changed: with other keys it may go well
+            return Arrived(self.works, None, f"{error} ")
 
     def exchange_keys(self, asked: list[str]) -> None:
         """Public keys of all that are there."""
         size = self.reduction.sizes.advert
         questions = {site: Question({"session": self.session}) for site in asked}
-        self.keys = self._ask("keys", questions, lambda site, message: _bytes_of(message, "advert", size, site))
+        found = self._ask(
+            "keys", questions, lambda site, message: one_array(message, "advert", (size,), f"Site {site!r}")
+        )
+        self.keys = {own: advert.tobytes() for own, advert in found.items()}
         self.server.collect_keys(self.keys)
 
     def exchange_shares(self) -> None:
         """To each the keys of the others, from each its sealed shares for them."""
-        size, questions = self.reduction.sizes.sealed, {}
-        for site, own in self.clients.items():
-            if own in self.keys:
-                others = self._others(own)
-                keys = to_rows({other: self.keys[other] for other in others})
-                questions[site] = Question({"numbers": others}, {"adverts": keys})
+        size = self.reduction.sizes.sealed
+        others = {site: sorted(self.keys.keys() - {own}) for site, own in self.clients.items() if own in self.keys}
+        adverts = {site: to_rows({number: self.keys[number] for number in those}) for site, those in others.items()}
+        questions = {site: Question({"numbers": those}, {"adverts": adverts[site]}) for site, those in others.items()}
         sealed = self._ask(
-            "shares",
-            questions,
-            lambda site, message: _rows_of(message, "sealed", self._others(self.clients[site]), size, site),
+            "shares", questions, lambda site, message: _rows_of(message, "sealed", others[site], size, site)
         )
         self.routed = self.server.route_shares(sealed)
 
@@ -129,13 +122,6 @@ class _Attempt:
     ) -> dict[int, Found]:
         """The valid answers, by client."""
         return {self.clients[site]: one for site, one in self.link.ask(kind, self.number, questions, check).items()}
-
-    def _others(self, own: int) -> list[int]:
-        return sorted(number for number in self.keys if number != own)
-
-
-def _bytes_of(message: Message, name: str, size: int, site: str) -> bytes:
-    return one_array(message, name, (size,), f"Site {site!r}").tobytes()
 
 
 def _rows_of(message: Message, name: str, numbers: list[int], size: int, site: str) -> Blocks:

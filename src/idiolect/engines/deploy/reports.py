@@ -8,10 +8,7 @@ the end, scores on validation and test rows. Their bytes are counted apart from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from idiolect.core.tally import Tally
 from idiolect.engines.deploy.wire import Facts, WireError
@@ -38,27 +35,19 @@ def work_of(facts: object, sender: str) -> Work:
     if not isinstance(facts, dict) or set(facts) != {"tally", "steps", "finite"}:
         raise WireError(f"{sender} sent no report of its work.")
     # a count that is huge or below 0 would spoil the ledger of all sites
-    counts = facts["tally"]
-    whole = isinstance(counts, list) and len(counts) == len(Tally._fields)
-    if not whole or not all(map(_is_count, [*counts, facts["steps"]])) or not isinstance(facts["finite"], bool):
+    counts, finite = facts["tally"], facts["finite"]
+    whole = isinstance(counts, list) and len(counts) == len(Tally._fields) and isinstance(finite, bool)
+    if not whole or not all(type(one) is int and 0 <= one < LARGEST_COUNT for one in [*counts, facts["steps"]]):
         raise WireError(f"{sender} sent a report whose counts are not {len(Tally._fields)} whole numbers, at least 0.")
-    return Work(Tally(*counts), facts["steps"], facts["finite"])
+    return Work(Tally(*counts), facts["steps"], finite)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_COUNT
-
-
-def scores_to_facts(scores: Mapping[str, Mapping[str, Any]]) -> Facts:
-    """Scores of one client, of which each has one entry, as plain values; not-a-number becomes null."""
+def scores_to_facts(scores: Scores) -> Facts:
+    """Scores of one client as plain values; not-a-number becomes null."""
     return {
-        model: {name: _plain(float(np.asarray(value).reshape(-1)[0])) for name, value in named.items()}
+        model: {name: value if math.isfinite(value) else None for name, value in named.items()}
         for model, named in scores.items()
     }
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def scores_of(facts: object, names: tuple[str, ...], sender: str) -> Scores:
@@ -73,12 +62,7 @@ def _named(facts: object, names: tuple[str, ...] | None, sender: str) -> dict[st
     """Numbers by name, those that were asked for; null is not-a-number."""
     if not isinstance(facts, dict) or set(facts) != set(names or facts):
         raise WireError(f"{sender} sent other scores than {', '.join(names or ('counts',))}.")
-    if len(facts) > MOST_SCORES or not all(map(_is_score, facts.values())):
+    numbers = [value for value in facts.values() if value is not None]
+    if len(facts) > MOST_SCORES or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
         raise WireError(f"{sender} sent a score that is not a finite number.")
     return {str(name): math.nan if value is None else float(value) for name, value in facts.items()}
-
-
-def _is_score(value: object) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

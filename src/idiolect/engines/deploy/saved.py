@@ -7,7 +7,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -17,11 +16,14 @@ from idiolect.core.checks import RequestError
 from idiolect.core.tree import Tree
 from idiolect.engines import door
 from idiolect.engines.billing import Account
-from idiolect.engines.checkpoint import Checkpoint, Stored
+from idiolect.engines.checkpoint import Checkpoint, Mark, Stored
 from idiolect.engines.deploy.coordinator import Coordinator, Ends, Standing
-from idiolect.engines.deploy.link import Link, Places, Traffic
-from idiolect.engines.history_file import Mark
+from idiolect.engines.deploy.link import Link, Traffic
 from idiolect.engines.server import server_init
+
+# plain values that a checkpoint holds as they are
+OF_STANDING = ("round", "seconds", "selected_round")
+OF_LINK = ("numbers", "run", "sequence", "counted", "keep", "refused", "absent")
 
 
 class Saved:
@@ -31,15 +33,23 @@ class Saved:
         self.checkpoint = Checkpoint(folder, 1, say)
         self._mark: Mark | None = None
 
-    def exists(self) -> bool:
-        """Whether there is something to go on from."""
-        return self.checkpoint.exists()
-
     def save(self, standing: Standing, link: Link, ends: Ends | None = None) -> None:
         """Returns when it is on disk."""
-        rounds = sorted(link.endings)
+        account, rounds = standing.account, sorted(link.endings)
         leaves = jax.tree.leaves((standing.server, standing.selected, [link.endings[number] for number in rounds]))
-        facts = _facts(standing, link) | {"endings": rounds, "ends": None if ends is None else ends._asdict()}
+        facts = {name: getattr(standing, name) for name in OF_STANDING} | {
+            name: getattr(link, name) for name in OF_LINK
+        }
+        facts |= {
+            "best": list(standing.best),
+            "ledger": account.ledger.to_dict(),
+            "client_bytes": account.client_bytes.tolist(),
+            "slowest_gradients": account.slowest_gradients,
+            "unsettled": sorted(link.unsettled),
+            "traffic": {kind: dataclasses.asdict(counts) for kind, counts in link.traffic.items()},
+            "endings": rounds,
+            "ends": None if ends is None else ends._asdict(),
+        }
         self._mark = self.checkpoint.save(leaves, facts, history=standing.history, mark=self._mark)
 
     def load(self, coordinator: Coordinator) -> tuple[Standing, Ends | None]:
@@ -53,49 +63,23 @@ class Saved:
             )
         server, selected, endings = _trees(coordinator, stored)
         link.endings = dict(zip(facts["endings"], endings))
-        link.places = Places(facts["counted"], set(facts["unsettled"]), facts["keep"])
+        link.counted, link.unsettled, link.keep = facts["counted"], set(facts["unsettled"]), facts["keep"]
         # above what was saved and above the clock: sites may have seen later messages than the checkpoint knows of
         link.sequence = max(link.sequence, facts["sequence"]) + 1
         link.refused, link.absent = Counter(facts["refused"]), Counter(facts["absent"])
         link.traffic = {kind: Traffic(**counts) for kind, counts in facts["traffic"].items()}
         self._mark = stored.mark
-        account = Account(
-            Ledger.from_dict(facts["ledger"]), np.array(facts["client_bytes"], np.int64), facts["slowest_gradients"]
-        )
+        ledger, client_bytes = Ledger.from_dict(facts["ledger"]), np.array(facts["client_bytes"], np.int64)
         standing = Standing(
-            facts["round"],
-            facts["seconds"],
-            server,
-            account,
-            facts["selected_round"],
-            selected,
-            tuple(facts["best"]),
-            tuple(stored.history),
+            **{name: facts[name] for name in OF_STANDING},
+            server=server,
+            account=Account(ledger, client_bytes, facts["slowest_gradients"]),
+            selected=selected,
+            best=tuple(facts["best"]),
+            history=tuple(stored.history),
         )
         ends = facts["ends"]
         return standing, None if ends is None else Ends(ends["scores"], tuple(ends["answered"]))
-
-
-def _facts(standing: Standing, link: Link) -> dict[str, Any]:
-    places, account = link.places, standing.account
-    return {
-        "round": standing.round,
-        "seconds": standing.seconds,
-        "selected_round": standing.selected_round,
-        "best": list(standing.best),
-        "ledger": account.ledger.to_dict(),
-        "client_bytes": account.client_bytes.tolist(),
-        "slowest_gradients": account.slowest_gradients,
-        "numbers": link.numbers,
-        "run": link.run,
-        "sequence": link.sequence,
-        "counted": places.counted,
-        "unsettled": sorted(places.unsettled),
-        "keep": places.keep,
-        "refused": dict(link.refused),
-        "absent": dict(link.absent),
-        "traffic": {kind: dataclasses.asdict(counts) for kind, counts in link.traffic.items()},
-    }
 
 
 def _trees(coordinator: Coordinator, stored: Stored) -> tuple[Tree, Tree, list[Tree]]:
@@ -103,22 +87,16 @@ def _trees(coordinator: Coordinator, stored: Stored) -> tuple[Tree, Tree, list[T
     job = coordinator.job
     with door.run_precision(job.training.precision):
         form = jax.eval_shape(server_init, job.algorithm, coordinator.root)
-    parts = [form, form, *[coordinator.wire.sent] * len(stored.facts["endings"])]
-    sizes = [len(jax.tree.leaves(part)) for part in parts]
-    if sum(sizes) != len(stored.leaves):
+    forms, structure = jax.tree.flatten((form, form, [coordinator.wire.sent] * len(stored.facts["endings"])))
+    if len(forms) != len(stored.leaves):
         raise RequestError("The checkpoint holds another server state than this method has; start in a new folder.")
-    ends = np.cumsum([0, *sizes])
-    trees = [
-        jax.tree.unflatten(jax.tree.structure(part), stored.leaves[first:last])
-        for part, first, last in zip(parts, ends[:-1], ends[1:])
-    ]
-    return trees[0], trees[1], trees[2:]
+    return jax.tree.unflatten(structure, stored.leaves)
 
 
 def train_on(coordinator: Coordinator, saved: Saved) -> tuple[Standing, Ends | None]:
     """Train a job to its last round, from its checkpoint where there is one; every round that counts is saved."""
     coordinator.save = lambda standing: saved.save(standing, coordinator.link)
-    if saved.exists():
+    if saved.checkpoint.exists():
         standing, ends = saved.load(coordinator)
         if ends is not None:
             return standing, ends

@@ -10,19 +10,18 @@ import contextlib
 import dataclasses
 import traceback
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from idiolect.core.checks import RequestError, setting
 from idiolect.core.kinds import Masks
-from idiolect.core.tree import Params, Tree
+from idiolect.core.tree import Params, Tree, size_in_bytes
 from idiolect.engines.deploy.kept import Entry, Kept, log_sent
 from idiolect.engines.deploy.link import MASKING
 from idiolect.engines.deploy.masked import SiteMasks
 from idiolect.engines.deploy.reports import scores_to_facts
-from idiolect.engines.deploy.settings import settings_digest
 from idiolect.engines.deploy.wire import (
     ANSWERS,
     MOST_BYTES,
@@ -38,7 +37,7 @@ from idiolect.engines.deploy.wire import (
     pack,
     unpack,
 )
-from idiolect.engines.deploy.worker import SPLITS, Forms, Post, Worker
+from idiolect.engines.deploy.worker import SPLITS, Forms, Post, Worker, settings_digest
 from idiolect.engines.evaluate import Delivered
 
 COORDINATOR = "The coordinator"
@@ -122,7 +121,9 @@ class Site:
         except OSError as error:
             return self._refuse(sequence, number, f"It cannot write or read its files ({error.strerror or error}).")
         except Exception as error:
-            self._note_failure()
+            with contextlib.suppress(OSError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
             return self._refuse(sequence, number, f"It failed ({type(error).__name__}); its folder says more.")
 
     def _refuse(self, sequence: int, number: int, reason: str, again: bool = False) -> bytes:
@@ -131,11 +132,6 @@ class Site:
         with contextlib.suppress(OSError):  # a full disk is one of the reasons; they hold nothing of the rows
             log_sent(self.folder, answer, block)
         return block
-
-    def _note_failure(self) -> None:
-        with contextlib.suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
     def _check(self, asked: Message) -> None:
         """WireError for a message of another run, or one that comes again."""
@@ -178,7 +174,7 @@ class Site:
         self.allows.check_rows(rows)
         worker = Worker(post)
         forms = _declared(worker.forms, asked.content.get("forms"), bool(post.algorithm.server_only))
-        size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(forms.upload))
+        size = size_in_bytes(forms.upload)
         if size > self.allows.upload_bytes:
             raise RequestError(
                 f"An upload of this method holds {size} bytes, more than the {self.allows.upload_bytes} that this site "
@@ -245,7 +241,7 @@ class Site:
         return self._reply(asked, {})
 
     def _record(self, asked: Message, running: Running) -> Message:
-        entry, found = self._stand(asked, running, _delivery(running.forms, ""))
+        entry, found = self._stand(asked, running, _delivery(running.forms))
         delivered = Delivered(found["delivered"], found["shared"])
         scores, _ = running.worker.score(asked.round, delivered, entry.state, "validation")
         return self._reply(asked, {"scores": scores_to_facts(scores)})
@@ -255,35 +251,24 @@ class Site:
         if type(chosen) is not int:
             raise WireError(f"{COORDINATOR} did not say which round is selected.")
         twice = chosen != asked.round
-        awaited = _delivery(running.forms, "") | (_delivery(running.forms, "selected_") if twice else {})
+        awaited = _delivery(running.forms) | (_delivery(running.forms, "selected_") if twice else {})
         entry, found = self._stand(asked, running, awaited)
-        ends: dict[str, tuple[int, Delivered, Tree]] = {
-            "last": (asked.round, Delivered(found["delivered"], found["shared"]), entry.state)
-        }
-        ends["selected"] = ends["last"]
+        last = best = (asked.round, Delivered(found["delivered"], found["shared"]), entry.state)
         if twice:
             selected = running.kept.selected
             if selected is None or selected[0] != chosen:
                 raise WireError(f"This site has no state of the selected round {chosen}; it was not there then.")
-            delivered = Delivered(found["selected_delivered"], found["selected_shared"])
-            ends["selected"] = (chosen, delivered, selected[1])
-        report = _end_report(running.worker, ends)
-        personal = running.worker.model(*ends["selected"])
-        self.desk.finish(Finished(running.worker.post, chosen, personal, ends["selected"][1].shared, report))
+            best = (chosen, Delivered(found["selected_delivered"], found["selected_shared"]), selected[1])
+        worker, report = running.worker, {}
+        for when, end in (("last", last), ("selected", best)):
+            scored = {split: worker.score(*end, split) for split in SPLITS}
+            report[when] = {split: scores_to_facts(scores) for split, (scores, _) in scored.items()}
+        report["work"] = scored["test"][1].to_facts()  # of the selected models
+        self.desk.finish(Finished(worker.post, chosen, worker.model(*best), best[1].shared, report))
         return self._reply(asked, report)
 
 
-def _end_report(worker: Worker, ends: dict[str, tuple[int, Delivered, Tree]]) -> Facts:
-    """Scores of the last and the selected round on both splits, and what the selected models cost."""
-    facts: dict[str, Any] = {}
-    for when, end in ends.items():
-        scored = {split: worker.score(*end, split) for split in SPLITS}
-        facts[when] = {split: scores_to_facts(scores) for split, (scores, _) in scored.items()}
-        facts["work"] = scored["test"][1].to_facts()
-    return facts
-
-
-def _delivery(forms: Forms, prefix: str) -> dict[str, Tree]:
+def _delivery(forms: Forms, prefix: str = "") -> dict[str, Tree]:
     return {f"{prefix}delivered": forms.delivered, f"{prefix}shared": forms.shared}
 
 

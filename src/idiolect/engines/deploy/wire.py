@@ -165,11 +165,6 @@ def norm_of(arrays: Mapping[str, np.ndarray]) -> float:
         return math.sqrt(sum(float(np.sum(array * array)) for array in floats))
 
 
-def payload_bytes(arrays: Mapping[str, np.ndarray]) -> int:
-    """Bytes of the arrays alone, as a ledger counts them."""
-    return sum(array.nbytes for array in arrays.values())
-
-
 def digest(*parts: object) -> str:
     """A short name for plain values: equal where all of them are."""
     text = json.dumps(parts, sort_keys=True, default=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
 from idiolect.engines.client import Done, Round, Task, client_init, client_round, client_settle
 from idiolect.engines.deploy.reports import Scores, Work
+from idiolect.engines.deploy.wire import digest
 from idiolect.engines.evaluate import Delivered, Judging, Moment, models_and_outputs, score_clients
 from idiolect.engines.population import to_device
 from idiolect.engines.round import finite_rows
@@ -107,6 +109,23 @@ def _lifted(algorithm: Algorithm, client: jax.Array, upload: Tree) -> Tree:
 
 _settle = jax.jit(client_settle)
 _score = functools.partial(jax.jit, static_argnames=("how",))(score_clients)
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function, which differs from process to process
+
+
+def settings_digest(own: Algorithm, precision: str) -> str:
+    """An algorithm as one client knows it, compared without being sent: equal where program and settings are.
+
+    Structure, integers and names, and every float; no secret of one side.
+    """
+    own = jax.tree.map(lambda node: None if _is_secret(node) else node, own, is_leaf=_is_secret)
+    leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own)]
+    return digest(type(own).__name__, _ADDRESS.sub("", str(jax.tree.structure(own))), leaves, precision)
+
+
+def _is_secret(node: object) -> bool:
+    return isinstance(node, keys.Secret)
 
 
 class Worker:
