@@ -26,9 +26,9 @@ from idiolect.core.checks import RequestError
 from idiolect.engines.simulate import open_session
 from idiolect.experiments.deploy.site_file import FILE
 from idiolect.experiments.flower import local, processes
-from idiolect.experiments.flower.blocks import block_of, content_of
 from idiolect.experiments.flower.demo import run_flower_demo
 from idiolect.experiments.flower.kits import make_flower_kits
+from idiolect.experiments.flower.relay import block_of, content_of
 from idiolect.experiments.flower.server import FlowerTransport, site_keys
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.spec import from_table

@@ -14,9 +14,8 @@ from idiolect.core.checks import DivergedError, RequestError
 from idiolect.engines.deploy.link import Link, Question, Rules
 from idiolect.engines.deploy.transport import Loopback
 from idiolect.experiments.build import assemble
-from idiolect.experiments.deploy.agreement import run_digest
+from idiolect.experiments.deploy.agreement import check_joinable, run_digest
 from idiolect.experiments.deploy.desk import RESULT, make_site
-from idiolect.experiments.deploy.later import check_joinable
 from idiolect.experiments.deploy.serve import _wait_for, coordinate
 from idiolect.experiments.deploy.site_file import read_site_file
 from idiolect.experiments.deploy.tuned import choose_step

@@ -18,6 +18,7 @@ import numpy as np
 from idiolect.core import keys
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm, Models
+from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.core.tally import Tally
@@ -137,3 +138,36 @@ def for_clients(
     # addressed outside: what is the same for all clients stays unbatched, and a branch on it a real branch
     in_axes = (axes(seen), *[0] * (3 + len(more)))
     return jax.vmap(one, in_axes=in_axes)(address(seen, clients), clients, states, data, *more)
+
+
+def check_form(stage: str, what: str, before: Tree, after: Tree) -> None:
+    """RequestError where `after`, which `stage` returned as the new `what`, has other names or shapes than `before`.
+
+    Else no loop could carry it.
+    """
+    forms: list[object] = [jax.tree.structure(value) for value in (before, after)]
+    if forms[0] != forms[1]:
+        raise RequestError(
+            f"{stage} must return the {what} with the form it had, {_form(before)}, got {_form(after)}; return all of "
+            "its fields, and nothing else."
+        )
+    old, _ = jax.tree_util.tree_flatten_with_path(before)
+    for (path, leaf), other in zip(old, jax.tree.leaves(after)):
+        if np.shape(leaf) != np.shape(other):
+            raise RequestError(
+                f"{stage} must return the {what} with the shapes it had, {np.shape(leaf)} of {_name(path)}, got "
+                f"{np.shape(other)}; keep the shape, or make it so in the first place."
+            )
+
+
+def _form(value: Tree) -> str:
+    """'ClientState(personal, control)', or the paths of its arrays where it has no name."""
+    fields, kind = getattr(value, "_fields", None), type(value).__name__
+    if fields is not None:
+        return f"{kind}({', '.join(fields)})"
+    names = [_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]]
+    return f"{kind} of {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}" if names else "nothing"
+
+
+def _name(path: tuple[object, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -23,9 +23,19 @@ from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
-from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step, steps_of
+from idiolect.engines.client import (
+    Round,
+    Task,
+    check_form,
+    client_init,
+    client_model,
+    client_settle,
+    receive,
+    send,
+    step,
+    steps_of,
+)
 from idiolect.engines.door import Splits, Training
-from idiolect.engines.forms import check_form
 from idiolect.engines.population import to_device
 from idiolect.engines.server import deliver, open_round, server_init, server_step
 

@@ -27,25 +27,7 @@ from idiolect.engines import door
 from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step
 from idiolect.engines.server import deliver, open_round, server_init
 from idiolect.engines.start import LOOK_AHEAD
-
-
-class Storage(NamedTuple):
-    """Bytes kept between rounds, and of the model that a client predicts with; rows of data are not counted."""
-
-    client_bytes: int  # the state of the client with most rows
-    server_bytes: int
-    model_bytes: int
-
-
-class Flops(NamedTuple):
-    """Floating-point operations of one client, as the compiler counts them before it optimises."""
-
-    training: float  # one round's local work
-    adaptation: float  # making the personal model from what was delivered
-    prediction: float  # of the personal model, one row
-    rows: int  # the client's training rows
-    steps: float  # its local steps per round; the mean where they are drawn
-    complete: bool  # false where a loop ends by its own test: it is counted as one turn
+from idiolect.record.schema import Flops, Storage
 
 
 def storage(algorithm: Algorithm, rows: Rows, precision: str) -> Storage:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,32 +39,26 @@ SPLITS = ("validation", "test")
 Who = tuple[Algorithm, Key]  # one lane's algorithm and the root of its draws
 
 
-class Recorded(NamedTuple):
-    """A state with its record."""
-
-    state: State  # with the newly selected rounds
-    rows: tuple[Row, ...]  # of the history, one per lane
-    scores: tuple[Scores, ...]  # on validation rows, one per lane
-
-
-def record(plan: Plan, state: State, measure: Measure | None = None, scored: Packed | None = None) -> Recorded:
+def record(
+    plan: Plan, state: State, measure: Measure | None = None, scored: Packed | None = None
+) -> tuple[State, list[Row], list[Scores]]:
     """Score every lane on validation rows; where that is its best so far, it is the selected one from now on.
 
-    The clients are those that the plan judges by. `scored` is what `launch_scores` returned of the same state.
+    Returns the state with the newly selected rounds and, by lane, rows of the history and what was scored. The clients
+    are those that the plan judges by; `scored` is what `launch_scores` returned of the same state.
     """
     scores = score(plan, state.now, "validation", plan.judged)[0] if scored is None else scored.open()
-    own = tuple(tree.take(scores, lane) for lane in range(len(plan.seeds)))
+    own = [tree.take(scores, lane) for lane in range(len(plan.seeds))]
     measured: list[dict[str, float]] = [{}] * len(own)
     if measure is not None:
         where = find_standing(plan, state)
         measured = [measure(lane, tree.take(where, lane)) for lane in range(len(own))]
-    rows = tuple(
-        history_row(state.round, state.seconds, *parts) for parts in zip(state.accounts, own, measured, strict=True)
-    )
-    return Recorded(_select(plan, state, rows), rows, own)
+    lanes = zip(state.accounts, own, measured, strict=True)
+    rows = [history_row(state.round, state.seconds, *lane) for lane in lanes]
+    return _select(plan, state, rows), rows, own
 
 
-def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
+def _select(plan: Plan, state: State, rows: list[Row]) -> State:
     """The state with the lanes that are better now than at the round that was selected so far."""
     found = [compare_record(row, best, plan.scores, plan.choose_by) for row, best in zip(rows, state.best)]
     selected = choose_lanes(plan, [plan.select_last or better for better, _ in found], state.now, state.selected)

@@ -16,7 +16,7 @@ from idiolect.core.kinds import Routes
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.door import Training, run_precision
 from idiolect.engines.evaluate import Standing, models_and_outputs, outputs_alone, routes_taken
-from idiolect.engines.footprint import Flops, Storage, client_flops, storage
+from idiolect.engines.footprint import client_flops, storage
 from idiolect.engines.judge import find_lane_standing, look, score_new_clients
 from idiolect.engines.plan import Plan
 from idiolect.engines.recording import ClientScores, Recorder, Row
@@ -24,6 +24,7 @@ from idiolect.engines.state import Snapshot
 from idiolect.metrics.personalization import Personalization, personalization_of
 from idiolect.metrics.routing import Routing, routing_report
 from idiolect.metrics.scores import SCORES
+from idiolect.record.schema import Flops, Storage
 
 
 @dataclasses.dataclass

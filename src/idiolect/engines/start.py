@@ -19,8 +19,7 @@ from idiolect.core.kinds import Carries
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Tree
-from idiolect.engines.client import Round, Task, client_init, receive, send
-from idiolect.engines.forms import check_form
+from idiolect.engines.client import Round, Task, check_form, client_init, receive, send
 from idiolect.engines.server import open_round, server_init
 
 make_roots = jax.jit(jax.vmap(keys.root_key))  # of an array of seeds, the root key of every lane

@@ -160,8 +160,8 @@ def method_summary(
         new_clients=None if federation.held_out is None else _new_clients_mean(entry, primary, federation),
         personalization=mean_personalization([run.personalization() for run in entry.runs]),
         routing=mean_routing([run.routing() for run in entry.runs]),
-        storage=record.Storage(**first.storage()._asdict()),
-        flops=record.Flops(**first.flops()._asdict()) if flops else None,
+        storage=first.storage(),
+        flops=first.flops() if flops else None,
         **means,
         **_gains(entry, judged, primary),
     )

@@ -125,23 +125,23 @@ class Routing:
 
 @dataclasses.dataclass(frozen=True)
 class Storage:
-    """Bytes kept between rounds, and of a model."""
+    """Bytes kept between rounds, and of the model that a client predicts with; rows of data are not counted."""
 
-    client_bytes: int
+    client_bytes: int  # the state of the client with most rows
     server_bytes: int
     model_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """Operations of one client, as the compiler counts them."""
+    """Floating-point operations of one client, as the compiler counts them before it optimises."""
 
-    training: float
-    adaptation: float
-    prediction: float
-    rows: int
-    steps: float
-    complete: bool
+    training: float  # one round's local work
+    adaptation: float  # making the personal model from what was delivered
+    prediction: float  # of the personal model, one row
+    rows: int  # the client's training rows
+    steps: float  # its local steps per round; the mean where they are drawn
+    complete: bool  # false where a loop ends by its own test: it is counted as one turn
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,15 @@ import jax
 import numpy as np
 
 from idiolect import __version__
+from idiolect.core.addressing import is_per_client
+from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError
 from idiolect.data.preparation import Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums
 from idiolect.engines.deploy.wire import Facts, digest
 from idiolect.experiments.spec import Spec, to_table
+from idiolect.protection.wrapper import NOISE_SECRET
 from idiolect.theory.constants import Constants
 
 OF_ROWS = ("models", "data")  # ways to find out who is alike that read all clients' rows
@@ -105,3 +108,21 @@ def check_deployable(spec: Spec) -> None:
     reason = next((text for text, holds in refused.items() if holds), None)
     if reason is not None:
         raise RequestError(f"{reason}.")
+
+
+def check_joinable(label: str, algorithm: Algorithm, later: Sequence[str]) -> None:
+    """RequestError for a method that cannot do without a site, or must know it beforehand."""
+    if not later:
+        return
+    own = any(map(is_per_client, jax.tree.leaves(algorithm, is_leaf=is_per_client)))
+    reasons = {
+        "it needs every client in every round": fit_of(algorithm, 0.5).refused is not None,
+        "it has settings of its own for each client": own,
+        "its server must know beforehand who listens to whom": bool(set(algorithm.server_only) - {NOISE_SECRET}),
+    }
+    reason = next((text for text, holds in reasons.items() if holds), None)
+    if reason is not None:
+        raise RequestError(
+            f"{label} cannot be joined in the middle: {reason}. Leave the method out, or let {', '.join(later)} be "
+            "there at the beginning."
+        )

@@ -136,13 +136,11 @@ def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes
         _wait(processes, SECONDS_TO_STOP)
     finally:
         for process in processes:
-            if process.poll() is None:
-                process.terminate()
+            process.terminate()
         _wait(processes, SECONDS_TO_STOP)
         for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
 
 
 def one_thread() -> dict[str, str]:

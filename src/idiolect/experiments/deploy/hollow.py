@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator's federation: how many rows each site has, of which form and class, and not one of them."""
+"""The coordinator's federation: how many rows each site has, of which form and class, and not one of them.
+
+Sites that join in the middle have their numbers, after all others, from the beginning, and no rows until then. Methods
+count them as clients that are absent, so what states sum to holds when they come: a state that never moved. How columns
+are prepared and which steps theory gives is settled by those that were there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +25,8 @@ from idiolect.experiments.prepare import Prepared, choose_by_of, choose_scores, 
 from idiolect.experiments.protection import check_preparation, check_protections
 from idiolect.experiments.spec import Spec
 from idiolect.theory.constants import Constants
+
+SPLITS = ("train", "validation", "test")
 
 
 class Hollow(Federation):
@@ -46,6 +54,23 @@ def hollow_federation(
     )
 
 
+def with_unknown(sums: Mapping[str, SiteSums], names: Sequence[str]) -> dict[str, SiteSums]:
+    """What sites said, in the order of their numbers; of those that have not, a client without rows."""
+    task = next(iter(sums.values())).task
+    # like a client that is absent in every round: it has a number and no row
+    nothing = SiteSums(task, dict.fromkeys(SPLITS, 0), {}, {}, {}, {})
+    return {name: sums.get(name, nothing) for name in names}
+
+
+def padded(preparation: Preparation, clients: int) -> Preparation:
+    """The same with clients at its end that sent nothing; what they receive to begin with is the recipe."""
+    more = np.zeros(clients - preparation.clients, np.int64)
+    sent = tuple(
+        dataclasses.replace(part, upload_bytes=np.concatenate([part.upload_bytes, more])) for part in preparation.sent
+    )
+    return dataclasses.replace(preparation, clients=clients, rows=np.concatenate([preparation.rows, more]), sent=sent)
+
+
 def _rows(recipe: Preprocessing, sums: Mapping[str, SiteSums], split: str, weighted: bool) -> Rows:
     counts = np.array([one.rows[split] for one in sums.values()])
     total = int(counts.sum())
@@ -62,12 +87,11 @@ def _targets(task: Task, width: int, sums: Mapping[str, SiteSums], split: str, t
         return np.broadcast_to(np.zeros((), np.float32), (total,) if width == 1 else (total, width))
     place = {name: number for number, name in enumerate(task.classes)}
     if split == "train" and all(one.class_counts for one in sums.values() if one.rows[split]):
-        parts = [
-            np.repeat([place[name] for name in one.class_counts], list(one.class_counts.values()))
-            for one in sums.values()
-        ]
+        classes = [place[name] for one in sums.values() for name in one.class_counts]
         # which row has which class is not known, nor asked: the score is chosen by how many have it
-        found = np.concatenate(parts).astype(np.int32)
+        found = np.repeat(
+            np.array(classes, np.int32), [count for one in sums.values() for count in one.class_counts.values()]
+        )
         if len(found) == total:
             return found
     return np.broadcast_to(np.zeros((), np.int32), (total,))

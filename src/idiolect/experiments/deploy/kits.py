@@ -75,7 +75,9 @@ def fill_kits(kits: Mapping[str, Path], spec: Spec, later: Sequence[str], where:
         if where is not None:
             (kit / CONNECT_FILE).write_text(tomli_w.dumps(dataclasses.asdict(where)), encoding="utf-8")
         if name != "server":
-            (kit / FILE).write_text(_site_text(name), encoding="utf-8")
+            own = {"name": name, "table": "rows.csv", "allows": {"least_rows": 5, "texts": True}}
+            said = "# where your table is, relative to this file, and what you agree to\n"
+            (kit / FILE).write_text(said + tomli_w.dumps(own), encoding="utf-8")
     listen = {} if where is None else {"host": "0.0.0.0", "port": where.port}
     (kits["server"] / SERVER_FILE).write_text(tomli_w.dumps(server | listen), encoding="utf-8")
 
@@ -109,11 +111,6 @@ def check_names(sites: Sequence[str], later: Sequence[str] = ()) -> None:
         raise RequestError(
             f"A site's name must be of letters, digits, blanks and - _ . and not be 'server', got {odd!r}; use another."
         )
-
-
-def _site_text(name: str) -> str:
-    content = {"name": name, "table": "rows.csv", "allows": {"least_rows": 5, "texts": True}}
-    return "# where your table is, relative to this file, and what you agree to\n" + tomli_w.dumps(content)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from idiolect.engines.deploy.worker import shapes_of
 from idiolect.engines.door import admit, own_settings, participation_of, run_precision
 from idiolect.experiments.build import Built
 from idiolect.experiments.deploy.agreement import Agreed
-from idiolect.experiments.deploy.later import padded
+from idiolect.experiments.deploy.hollow import padded
 from idiolect.experiments.deploy.result import Trial
 from idiolect.experiments.deploy.tuned import choose_step
 from idiolect.experiments.prepare import Prepared
@@ -73,7 +73,7 @@ class MethodRuns(NamedTuple):
             standing, ends = train_saved(coordinator, saved)
             self.link.sequence = coordinator.link.sequence
             job, link = coordinator.job, coordinator.link
-            found.append(Trial(chosen.method, built, seed, job, standing, ends, link, chosen.sentence))
+            found.append(Trial(chosen.method, built, job, standing, ends, link, chosen.sentence))
         return found
 
 

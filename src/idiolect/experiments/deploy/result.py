@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idiolect.core.order import natural_key
-from idiolect.core.tree import Params
 from idiolect.engines.deploy.coordinator import Ends, Job, Standing
 from idiolect.engines.deploy.link import Link
-from idiolect.engines.door import run_precision
 from idiolect.engines.plan import Options, make_plan
-from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.engines.recording import ClientScores, open_recorder
 from idiolect.engines.run import Run
 from idiolect.engines.state import Snapshot
 from idiolect.experiments.announce import announce
@@ -43,7 +41,6 @@ class Trial(NamedTuple):
 
     method: MethodSpec
     built: Built
-    seed: int
     job: Job
     standing: Standing
     ends: Ends
@@ -54,11 +51,6 @@ class Trial(NamedTuple):
 class DeployedRun(Run):
     """A run whose models and rows are at the sites: what would read them is not known here."""
 
-    def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
-        """The server's."""
-        with run_precision(self.training.precision):
-            return self.algorithm.shared_model((snapshot or self.last).server)
-
     def routing(self, snapshot: Snapshot | None = None, split: str = "test") -> Routing | None:
         """Rows are routed at the sites."""
         return None
@@ -68,24 +60,14 @@ class DeployedRun(Run):
         return {}
 
 
-def _run_of(trial: Trial, prepared: Prepared) -> DeployedRun:
+def _run_of(trial: Trial, prepared: Prepared) -> Run:
     job, standing = trial.job, trial.standing
     # a plan says what was trained, for tables and summary; nothing runs, so the cheapest executor will do
     training = dataclasses.replace(job.training, executor="looped", chunk=0, block=1)
-    plan = make_plan([trial.built.algorithm], prepared.federation, training, [trial.seed], job.scores, Options())
-    recorder = Recorder(
-        scores=job.scores,
-        choose_by=job.choose_by,
-        ledger=standing.account.ledger,
-        history=list(standing.history),
-        client_bytes=standing.account.client_bytes.tolist(),
-        selected_round=standing.selected_round,
-        last_round=standing.round,
-        diverged=None,
-        diverged_client=-1,
-        last=trial.ends.scores["last"],
-        selected=trial.ends.scores["selected"],
-    )
+    options, algorithms = Options(choose_by=job.choose_by), [trial.built.algorithm]
+    plan = make_plan(algorithms, prepared.federation, training, [job.seed], job.scores, options)
+    recorder = open_recorder(plan, standing.account, standing.history, standing.selected_round)
+    recorder.last, recorder.selected = trial.ends.scores["last"], trial.ends.scores["selected"]
     restore_units(recorder, prepared.federation)
     last = Snapshot(standing.round, standing.server, ())
     selected = Snapshot(standing.selected_round, standing.selected, ())
@@ -106,7 +88,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
     announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
-    folder.write_json(TRAFFIC, {f"{trial.method.label}-seed{trial.seed}": _traffic(trial.link) for trial in trials})
+    folder.write_json(TRAFFIC, {f"{one.method.label}-seed{one.job.seed}": _traffic(one.link) for one in trials})
     summary = RunSummary(
         name=spec.name,
         scores=scores,
@@ -139,9 +121,7 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(
-            Trained(same[0].method, list(runs), built.notes, protected=built.protected, spending=built.spending)
-        )
+        trained.append(Trained(same[0].method, runs, built.notes, protected=built.protected, spending=built.spending))
     return trained
 
 
@@ -179,7 +159,7 @@ def _remarks(trials: list[Trial]) -> list[str]:
             ("sent something that was refused", trial.link.refused),
         ):
             remarks += [
-                f"{trial.method.label}, seed {trial.seed}: site {site!r} {word} {times} times."
+                f"{trial.method.label}, seed {trial.job.seed}: site {site!r} {word} {times} times."
                 for site, times in sorted(count.items(), key=lambda one: natural_key(one[0]))
             ]
     return remarks

@@ -8,7 +8,6 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,13 +23,13 @@ from idiolect.engines.deploy.wire import Facts, Message, WireError
 from idiolect.experiments.deploy.agreement import (
     Agreed,
     check_deployable,
+    check_joinable,
     constants_from_facts,
     constants_to_facts,
     run_digest,
     versions,
 )
-from idiolect.experiments.deploy.hollow import hollow_federation, prepare_hollow
-from idiolect.experiments.deploy.later import check_joinable, padded, with_unknown
+from idiolect.experiments.deploy.hollow import hollow_federation, padded, prepare_hollow, with_unknown
 from idiolect.experiments.deploy.methods import MethodRuns
 from idiolect.experiments.deploy.result import write_result
 from idiolect.experiments.deploy.rows import table_request
@@ -92,8 +91,12 @@ def coordinate(
 
 
 def _go_on(link: Link, spec: Spec, known: Facts, names: list[str], patience: float) -> Agreed:
-    """What an earlier process agreed on; sites have a deadline's time to come back."""
-    agreed = _restore(known, link, spec)
+    """What an earlier process agreed on with the sites, which have a deadline's time to come back."""
+    if known["run"] != link.run or known["numbers"] != link.numbers:
+        raise RequestError("This folder holds a run of other sites, versions or another spec; choose another --out.")
+    sums = {site: from_facts(one, site) for site, one in known["sums"].items()}
+    constants = known["constants"] and constants_from_facts(known["constants"])
+    agreed = Agreed(link.run, known["name"], link.numbers, *_recipe(spec, sums), sums, constants)
     # they do so by themselves: a round that began before would go on without them
     if away := _wait_for(link, names, min(patience, link.rules.deadline)):
         link.say(f"Going on without {', '.join(away)}, until they are there.")
@@ -182,15 +185,6 @@ def _to_facts(agreed: Agreed) -> Facts:
         "sums": {site: to_facts(one) for site, one in agreed.sums.items()},
         "constants": constants and [constants_to_facts(constants, place) for place in range(constants.clients)],
     }
-
-
-def _restore(facts: Mapping[str, Any], link: Link, spec: Spec) -> Agreed:
-    """What an earlier process agreed on with the sites."""
-    if facts["run"] != link.run or facts["numbers"] != link.numbers:
-        raise RequestError("This folder holds a run of other sites, versions or another spec; choose another --out.")
-    sums = {site: from_facts(one, site) for site, one in facts["sums"].items()}
-    constants = facts["constants"] and constants_from_facts(facts["constants"])
-    return Agreed(link.run, facts["name"], link.numbers, *_recipe(spec, sums), sums, constants)
 
 
 def _recipe(spec: Spec, sums: Mapping[str, SiteSums]) -> tuple[Preprocessing, Preparation]:

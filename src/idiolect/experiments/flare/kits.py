@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from nvflare.lighter.constants import CtxKey
 from nvflare.lighter.entity import Participant, Project
@@ -37,21 +38,6 @@ class Federation:
     later: tuple[str, ...] = ()  # sites that may join in the middle
 
 
-class _Quiet:
-    """Where the provisioning writes what it does; problems come as exceptions."""
-
-    def __init__(self) -> None:
-        self.errors: list[str] = []
-
-    def error(self, message: str) -> None:
-        self.errors.append(message)
-
-    def debug(self, message: str) -> None:
-        """Not kept."""
-
-    info = warning = debug
-
-
 def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[str, Path]:
     """A kit for "server", each site and each user, with the spec and the party's own file."""
     check_request(folder, spec, federation.sites, federation.later)
@@ -66,7 +52,9 @@ def provision(folder: Path, federation: Federation) -> dict[str, Path]:
 
     Called again with more sites, the old kits stay as they are: theirs are given away already.
     """
-    report = _Quiet()
+    errors: list[str] = []
+    # where the provisioning writes what it does: other problems come as exceptions
+    report = SimpleNamespace(error=errors.append, **dict.fromkeys(("warning", "info", "debug"), str))
     # jobs are signed by the user who submits them: a server cannot make one up
     builders = [
         WorkspaceBuilder(),
@@ -74,8 +62,8 @@ def provision(folder: Path, federation: Federation) -> dict[str, Path]:
         CertBuilder(root_valid_days=10 * YEAR),
     ]
     context = Provisioner(str(folder / AUTHORITY), builders).provision(_project(federation), logger=report)
-    if context.get(CtxKey.BUILD_ERROR) or report.errors:
-        raise RequestError(f"The start-up kits could not be made: {'; '.join(report.errors)}")
+    if context.get(CtxKey.BUILD_ERROR) or errors:
+        raise RequestError(f"The start-up kits could not be made: {'; '.join(errors)}")
     made = Path(context[CtxKey.CURRENT_PROD_DIR])
     named = {SERVER if kit.name == federation.host else kit.name: kit for kit in sorted(made.iterdir())}
     kits = {name: _keep(kit, folder.resolve() / name) for name, kit in named.items()}
@@ -86,9 +74,10 @@ def provision(folder: Path, federation: Federation) -> dict[str, Path]:
 
 def _project(federation: Federation) -> Project:
     """The same in FLARE's words. An organisation per site: no site has a say at another."""
+    names = (*federation.sites, *federation.later)
     try:
         server = Participant("server", federation.host, "coordinator", {"fed_learn_port": federation.port})
-        sites = [Participant("client", site, _organisation(site)) for site in (*federation.sites, *federation.later)]
+        sites = [Participant("client", site, site.replace("-", "_")) for site in names]
         users = [
             Participant("admin", user, "coordinator", {"role": role})
             for role, names in (("lead", federation.leads), ("member", federation.members))
@@ -99,10 +88,6 @@ def _project(federation: Federation) -> Project:
         raise RequestError(
             f"FLARE refuses a name: {error}. Sites have letters, digits, - and _; users an e-mail address."
         ) from error
-
-
-def _organisation(site: str) -> str:
-    return site.replace("-", "_")
 
 
 def _keep(made: Path, kit: Path) -> Path:

@@ -56,19 +56,12 @@ def _write(connection: socket.socket, block: bytes) -> None:
 
 
 def _read(connection: socket.socket) -> bytes:
-    (length,) = HEADER.unpack(_receive(connection, HEADER.size))
-    if length > MOST_FRAME:
-        raise ConnectionError(f"a frame of {length} bytes, more than {MOST_FRAME}")
-    return _receive(connection, length)
-
-
-def _receive(connection: socket.socket, length: int) -> bytes:
-    # as in engines/deploy/tls.py, which would load JAX here for every message
-    parts: list[bytes] = []
-    while length:
-        part = connection.recv(min(length, 1 << 20))
-        if not part:
-            raise ConnectionError("closed in the middle of a frame")
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
+    with connection.makefile("rb") as frame:  # a connection carries one frame each way: nothing behind it is lost
+        header = frame.read(HEADER.size)
+        length = int.from_bytes(header, "little")
+        if length > MOST_FRAME:
+            raise ConnectionError(f"a frame of {length} bytes, more than {MOST_FRAME}")
+        block = frame.read(length)
+    if len(header) < HEADER.size or len(block) < length:
+        raise ConnectionError("closed in the middle of a frame")
+    return block

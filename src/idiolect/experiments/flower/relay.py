@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from idiolect.experiments.flower.blocks import block_of, content_of
 from idiolect.experiments.flower.local import ask
 
 HANDLER = "handler"  # the node's setting that says where the site's process listens
+RECORD, FIELD = "idiolect", "block"  # one record holds the block, since Flower fetches each by its own request
 
 client_app = ClientApp()
+
+
+def content_of(block: bytes) -> RecordDict:
+    """What a message carries."""
+    return RecordDict({RECORD: ConfigRecord({FIELD: block})})
+
+
+def block_of(message: Message) -> bytes | None:
+    """The block in a message; None where it is an error, or carries something else."""
+    if message.has_error() or set(message.content) != {RECORD}:
+        return None
+    record = message.content[RECORD]
+    block = record.get(FIELD) if isinstance(record, ConfigRecord) else None
+    return block if isinstance(block, bytes) else None
 
 
 def answer(message: Message, context: Context) -> Message:

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 from idiolect.core.checks import RequestError
 from idiolect.experiments.compilation import enable_cache
 from idiolect.experiments.deploy.kits import coordinate_kit
-from idiolect.experiments.flower.blocks import block_of, content_of
+from idiolect.experiments.flower.relay import block_of, content_of
 from idiolect.record.files import write_whole
 
 LOOK_EVERY = 0.1  # seconds between looks for answers; Flower's own wait is 3
