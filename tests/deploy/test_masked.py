@@ -74,7 +74,7 @@ def test_a_site_that_vanishes_in_any_turn_does_not_stop_the_round(kind, bench, w
 
     coordinator, standing = bench.train(fault)
     assert standing.round == 2
-    counted = coordinator.link.places.counted["site-2"]
+    counted = coordinator.link.counted["site-2"]
     assert counted == (2 if kind == "unmask" else 1)  # its numbers were in the sum; its state counts
     total = sum(np.asarray(bench.state_of(site).control["weights"], float) for site in bench.sites)
     held = standing.server

@@ -67,16 +67,15 @@ def check_training(training: Training, clients: int) -> None:
     for field in dataclasses.fields(training):
         check("training", field.name, getattr(training, field.name), field.metadata["range"])
     _check_devices(training, clients)
-    if training.cohort > clients:
-        raise RequestError(
-            f"training.cohort must be at most the number of clients, {clients}, got {training.cohort}. "
-            "Use 0 to let every client take part in every round."
-        )
-    if training.evaluate_clients > clients:
-        raise RequestError(
-            f"training.evaluate_clients must be at most the number of clients, {clients}, got "
-            f"{training.evaluate_clients}. Use 0 to score all of them in every record."
-        )
+    uses = {
+        "cohort": "let every client take part in every round",
+        "evaluate_clients": "score all of them in every record",
+    }
+    for name, use in uses.items():
+        if (asked := getattr(training, name)) > clients:
+            raise RequestError(
+                f"training.{name} must be at most the number of clients, {clients}, got {asked}. Use 0 to {use}."
+            )
     if training.executor == "chunked" and training.chunk == 0:
         raise RequestError(
             "training.chunk must be at least 1 with executor 'chunked', got 0. Set it, or use executor 'auto'."

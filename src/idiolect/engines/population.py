@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -76,13 +77,11 @@ class InMemory:
     """
 
     def __init__(self, rows: Rows, dtype: DTypeLike, shards: Shards | None = None):
-        self.rows, self.shards = rows, shards
+        self.shards = shards
         self.capacity = int(rows.counts.max(initial=1))
         self.numbers = np.arange(rows.clients) if shards is None else shards.numbers
 
-        def read(clients: np.ndarray) -> ClientData:
-            return to_device(padded(rows, clients, self.capacity), dtype)
-
+        read = functools.partial(load, rows, capacity=self.capacity, dtype=dtype)
         self.data = read(self.numbers) if shards is None else shards.load(read)
         self._some: ClientData | None = None  # the rows of those that records score, where they are not all
 

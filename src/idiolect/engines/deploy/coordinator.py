@@ -33,7 +33,7 @@ from idiolect.engines.cohorts import Participation
 from idiolect.engines.deploy.link import Link, Question
 from idiolect.engines.deploy.masked import MaskedUploads
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
-from idiolect.engines.deploy.uploads import Arrived, OpenUploads, Uploads
+from idiolect.engines.deploy.uploads import Arrived, OpenUploads
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, pack
 from idiolect.engines.deploy.worker import SPLITS, Forms, forms_of, settings_digest
 from idiolect.engines.recording import ClientScores, ModelScores, Row, compare_record, history_row, to_lists
@@ -110,7 +110,7 @@ class Coordinator:
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
         reduction = job.algorithm.reduction
-        self.uploads: Uploads = OpenUploads(job.algorithm, link, self.forms)
+        self.uploads: OpenUploads | MaskedUploads = OpenUploads(job.algorithm, link, self.forms)
         if isinstance(reduction, Masks):
             self.uploads = MaskedUploads(reduction, link, self.wire.upload)
             self.minimum = max(self.minimum, reduction.least)

@@ -45,7 +45,7 @@ def one_array(message: Message, name: str, shape: tuple[int, ...], sender: str, 
 
 
 class MaskedUploads:
-    """The coordinator's side: the sum of the uploads, and no upload. See `uploads.Uploads`.
+    """The coordinator's side: the sum of the uploads, and no upload. See `uploads.OpenUploads`.
 
     A round takes four turns, one method each; what they gather is of one attempt, with keys of its own.
     """
@@ -55,7 +55,7 @@ class MaskedUploads:
         self.unsound: set[str] = set()
 
     def ask(self, number: int, asked: list[str], sent: Tree, least: int) -> Arrived:
-        """See `Uploads`."""
+        """Ask once; too few uploads are noticed on the way."""
         self.number, self.session = number, digest(self.link.run, self.link.method, number, self.link.sequence)
         self.server = self.reduction.masking_server(self.upload, self.session.encode())
         self.keys: Blocks = {}
@@ -134,7 +134,7 @@ class SiteMasks:
     def __init__(self, reduction: Masks, number: int, folder: Path, run: str):
         self.reduction, self.number, self.folder, self.run = reduction, number, folder, run
         self.client: MaskingClient | None = None
-        self.round, self.parties, self.sharers = -1, [number], [number]  # of the round that is asked
+        self.round, self.parties = -1, [number]  # of the round that is asked
 
     def keys(self, asked: Message, sender: str) -> dict[str, np.ndarray]:
         """Public keys for a new attempt."""
@@ -155,7 +155,6 @@ class SiteMasks:
         """What this site adds to the sum, under masks."""
         client, senders = self._client(asked, sender), _numbers(asked, "sealed_by", sender)
         check_array(sealed, (len(senders), self.reduction.sizes.sealed), np.dtype(np.uint8), "sealed", sender)
-        self.sharers = sorted([*senders, self.number])
         return {"masked": client.mask(lifted, of_rows(senders, sealed))}
 
     def unmask(self, asked: Message, sender: str) -> dict[str, np.ndarray]:

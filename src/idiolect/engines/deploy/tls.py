@@ -107,8 +107,7 @@ class _Line:
         """The answer with this number, in time; others are older, and thrown away."""
         with self._busy:
             try:
-                if not self._send(_frame(number, message), until):
-                    raise ConnectionError("it does not read")  # half a message cannot be taken back
+                self._send(_frame(number, message), until)
                 while True:
                     frame = self._next_frame()
                     if frame is not None and frame[0] == number:
@@ -119,7 +118,7 @@ class _Line:
                 self.close()
             return None
 
-    def _send(self, content: bytes, until: float) -> bool:
+    def _send(self, content: bytes, until: float) -> None:
         left = memoryview(content)
         while left:
             try:
@@ -127,8 +126,7 @@ class _Line:
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 self._take()  # a site that still sends an old answer reads nothing until that is gone
                 if not self._wait(until, writes=True):
-                    return False
-        return True
+                    raise ConnectionError("it does not read") from None  # half a message cannot be taken back
 
     def _take(self) -> bool:
         """Read what is there; whether something was."""
@@ -244,6 +242,13 @@ class TlsServer:
         }
         found = {name: future.result() for name, future in asked.items()}
         return {name: answer for name, answer in found.items() if answer is not None}
+
+    def __enter__(self) -> TlsServer:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # sites are told that the run is over, or why it will not go on; after a crash they wait for the server instead
+        self.close(error is None, str(error) if isinstance(error, RequestError) else "")
 
     def close(self, over: bool = True, reason: str = "") -> None:
         """Stop listening; where the run is `over`, or stops for a `reason`, sites are told and need not come back."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +27,6 @@ class Arrived(NamedTuple):
     why: str = ""  # what else was wrong, a sentence and a space
 
 
-class Uploads(Protocol):
-    """One way to ask for the uploads of a round."""
-
-    unsound: set[str]  # sites whose numbers were not finite in the round that is asked
-
-    def ask(self, number: int, asked: list[str], sent: Tree, least: int) -> Arrived:
-        """Ask once; the round counts with `least` uploads."""
-
-
 def sound_work(site: str, message: Message, unsound: set[str]) -> Work:
     """The report beside an upload; WireError where the site's numbers are not finite."""
     who = f"Site {site!r}"
@@ -56,10 +47,10 @@ class OpenUploads:
 
     def __init__(self, algorithm: Algorithm, link: Link, forms: Forms):
         self.algorithm, self.link, self.forms = algorithm, link, forms
-        self.unsound: set[str] = set()
+        self.unsound: set[str] = set()  # sites whose numbers were not finite in the round that is asked
 
     def ask(self, number: int, asked: list[str], sent: Tree, least: int) -> Arrived:
-        """See `Uploads`."""
+        """Ask once; the round counts with `least` uploads."""
         numbers = self.link.numbers
         questions = {site: Question({}, pack("sent", address(sent, numbers[site]))) for site in asked}
         answers = self._without_giants(self.link.ask("round", number, questions, self._upload))

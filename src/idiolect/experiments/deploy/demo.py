@@ -94,17 +94,9 @@ def run_demo(folder: Path, spec: Spec, tables: dict[str, pa.Table], say: Say) ->
     server = TlsServer((LOOPBACK, 0), Papers.of(kits["server"]), own.sites)
     for name in tables:
         (kits[name] / CONNECT_FILE).write_text(f'host = "{LOOPBACK}"\nport = {server.address[1]}\n', encoding="utf-8")
-    done = False
-    try:
-        with site_processes([kits[name] for name in tables]) as processes:
-            say(f"{len(tables)} sites started, a process each; the server listens at {LOOPBACK}:{server.address[1]}.")
-            found = coordinate_kit(Watched(server, processes), kits["server"], say, folder / "result")
-            done = True
-            server.close(over=True)
-        return found
-    finally:
-        if not done:
-            server.close(over=False)
+    with site_processes([kits[name] for name in tables]) as processes, server:
+        say(f"{len(tables)} sites started, a process each; the server listens at {LOOPBACK}:{server.address[1]}.")
+        return coordinate_kit(Watched(server, processes), kits["server"], say, folder / "result")
 
 
 class Watched:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from idiolect.engines.deploy.transport import Transport
 from idiolect.experiments.deploy.agreement import check_deployable
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.serve import coordinate
-from idiolect.experiments.deploy.site_file import FILE, SPEC, SiteFile, read_site_file
+from idiolect.experiments.deploy.site_file import FILE, SPEC, SiteFile, read_site_file, read_toml
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.experiments.strict import fill
 from idiolect.record import standing
@@ -113,16 +112,6 @@ def check_names(sites: Sequence[str], later: Sequence[str] = ()) -> None:
         )
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A kit's file; RequestError where it is none."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read ({error.strerror}); give the folder of a kit.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is not valid TOML ({error}).") from None
-
-
 def read_server_file(kit: Path) -> ServerFile:
     """server.toml, checked."""
     found = fill(ServerFile, read_toml(kit / SERVER_FILE), SERVER_FILE)
@@ -166,17 +155,8 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     own = read_server_file(kit)
     server = TlsServer((own.host, own.port), Papers.of(kit), [*own.sites, *own.later])
     say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join([*own.sites, *own.later])}.")
-    # sites are told that the run is over, or why it will not go on; after a crash they wait for the server instead
-    done, reason = False, ""
-    try:
-        folder = coordinate_kit(server, kit, say, out)
-        done = True
-        return folder
-    except RequestError as error:
-        reason = str(error)
-        raise
-    finally:
-        server.close(done, reason)
+    with server:
+        return coordinate_kit(server, kit, say, out)
 
 
 def join(kit: Path, say: Say, stop: Callable[[], bool] = lambda: False) -> None:

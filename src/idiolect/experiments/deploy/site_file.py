@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from idiolect.core.checks import RequestError, setting
 from idiolect.data.preparation import WAYS
@@ -43,17 +44,20 @@ class _Written:
     folder: str = "kept"
 
 
+def read_toml(path: Path, what: str = "", give: str = "the folder of a kit") -> dict[str, Any]:
+    """A kit's file; RequestError where it is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(f"{what}{path} cannot be read ({error.strerror}); give {give}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{what}{path} is not valid TOML ({error}).") from None
+
+
 def read_site_file(path: Path) -> SiteFile:
     """The file, checked."""
     path = path / FILE if path.is_dir() else path
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(
-            f"The site's file {path} cannot be read ({error.strerror}); give its kit, or the file."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"The site's file {path} is not valid TOML ({error}).") from None
+    content = read_toml(path, "The site's file ", "its kit, or the file")
     consent = fill(Consent, content.pop("allows", {}), "allows")
     # a word that names no way would agree to nothing, and be found out in the middle of a run
     unknown = next((way for way in consent.preparation if way not in WAYS), None)

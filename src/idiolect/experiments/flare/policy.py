@@ -5,6 +5,7 @@ from __future__ import annotations
 
 FORBIDDEN = ("byoc", "shell_commands", "operate", "clone_job", "server-predeployed-flwr")
 RUN_CLASS = "idiolect.experiments.flare.components.ServerRun"
+COMMON = "nvflare.app_common"
 SITE_CLASS = "idiolect.experiments.flare.components.SiteProcess"
 
 
@@ -22,52 +23,37 @@ def permissions() -> dict[str, object]:
 
 def site_resources() -> dict[str, object]:
     """A site's process: one class of ours may run in it, and its logs stay."""
+    no_gpu = {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300}
     return {
         **_only(SITE_CLASS),
         "allow_log_streaming": False,  # a traceback may quote a row
         "client": {"retry_timeout": 30, "compression": "Gzip"},
         "components": [
             _component(
-                "resource_manager",
-                "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager",
-                {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300},
+                "resource_manager", f"{COMMON}.resource_managers.gpu_resource_manager.GPUResourceManager", no_gpu
             ),
-            _component(
-                "resource_consumer", "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
-            ),
-            _component(
-                "process_launcher", "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
-            ),
+            _component("resource_consumer", f"{COMMON}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"),
+            _component("process_launcher", f"{COMMON}.job_launcher.client_process_launcher.ClientProcessJobLauncher"),
         ],
     }
 
 
 def server_resources(storage: str) -> dict[str, object]:
     """The server's process. Its runs and their results lie in `storage`, not in a folder that all users share."""
-    files = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+    files = f"{COMMON}.storages.filesystem_storage.FilesystemStorage"
     snapshots = {"path": files, "args": {"root_dir": f"{storage}/snapshots", "uri_root": "/"}}
+    persistor = f"{COMMON}.state_persistors.storage_state_persistor.StorageStatePersistor"
+    one_at_once = {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 10.0}
+    runs = {"uri_root": f"{storage}/runs", "job_store_id": "job_store"}
     return {
         **_only(RUN_CLASS),
         "servers": [{"admin_storage": "transfer", "max_num_clients": 1000, "heart_beat_timeout": 600}],
-        "snapshot_persistor": {
-            "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
-            "args": {"uri_root": "/", "storage": snapshots},
-        },
+        "snapshot_persistor": {"path": persistor, "args": {"uri_root": "/", "storage": snapshots}},
         "components": [
-            _component(
-                "job_scheduler",
-                "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
-                {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 10.0},
-            ),
-            _component(
-                "job_manager",
-                "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
-                {"uri_root": f"{storage}/runs", "job_store_id": "job_store"},
-            ),
+            _component("job_scheduler", f"{COMMON}.job_schedulers.job_scheduler.DefaultJobScheduler", one_at_once),
+            _component("job_manager", "nvflare.apis.impl.job_def_manager.SimpleJobDefManager", runs),
             _component("job_store", files),
-            _component(
-                "process_launcher", "nvflare.app_common.job_launcher.server_process_launcher.ServerProcessJobLauncher"
-            ),
+            _component("process_launcher", f"{COMMON}.job_launcher.server_process_launcher.ServerProcessJobLauncher"),
         ],
     }
 

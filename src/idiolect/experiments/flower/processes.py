@@ -120,17 +120,11 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def _command(words: Sequence[str]) -> list[str]:
-    return [str(Path(sys.executable).parent / words[0]), *words[1:]]
-
-
 @contextlib.contextmanager
 def _running(words: Sequence[str], home: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command and what it starts, in a group of its own; all of it has ended when this does."""
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            _command(words), env=environment(home), stdout=file, stderr=file, start_new_session=True
-        )
+        process = subprocess.Popen(words, env=environment(home), stdout=file, stderr=file, start_new_session=True)
     try:
         yield process
     finally:
@@ -145,7 +139,7 @@ def _running(words: Sequence[str], home: Path, log: Path) -> Iterator[subprocess
 def _flower(words: Sequence[str], home: Path) -> None:
     """One of Flower's own short commands; RequestError with what it said where it fails."""
     done = subprocess.run(
-        _command(["flwr", *words]), env=environment(home), capture_output=True, text=True, timeout=SECONDS_TO_START
+        ["flwr", *words], env=environment(home), capture_output=True, text=True, timeout=SECONDS_TO_START
     )
     if done.returncode:
         said = " ".join((done.stdout + done.stderr).split())
