@@ -121,7 +121,7 @@ class _Choice:
         while True:
             self.plan = _with(plan, executor="chunked" if chunk else "batched", chunk=chunk)
             self.take_block()
-            if self._takes_large_steps(chunk or plan.widest):
+            if jax.default_backend() == "cpu" and self._step_operations() >= LARGE_STEP * (chunk or plan.widest):
                 chunk = 1
                 self.plan = _with(self.plan, executor="chunked", chunk=chunk)
             began = time.perf_counter()
@@ -133,13 +133,10 @@ class _Choice:
             at_once = (chunk or plan.widest, chunk or plan.scored)
             chunk = _smaller_chunk(shares, at_once, chunk or plan.widest + 1)
 
-    def _takes_large_steps(self, at_once: int) -> bool:
-        """Whether a CPU is faster with one client at a time, where `counted` is of so many."""
-        if jax.default_backend() != "cpu":
-            return False
+    def _step_operations(self) -> float:
+        """Of one local step of all clients that are worked on at once."""
         self.counted = self.counted or programs.operations(self.plan, self.state)
-        devices = 1 if self.plan.shards is None else self.plan.shards.devices
-        return self.counted * devices >= LARGE_STEP * at_once
+        return self.counted * (1 if self.plan.shards is None else self.plan.shards.devices)
 
     def _may_measure(self) -> bool:
         """Whether the run is so long that it may pay to measure others, once its own program was measured."""

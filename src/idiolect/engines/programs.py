@@ -6,6 +6,7 @@ JAX keeps what is compiled here, so that the run's own calls find it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -63,9 +64,15 @@ def extra_bytes(plan: Plan, state: State) -> tuple[float, float]:
 
 def guess_seconds(plan: Plan, counted: float) -> float:
     """Of a round on a slow machine, from `operations`; 0 where they are not known."""
+    if not counted:
+        return 0.0
     rate, step = _RATES.get(jax.default_backend(), _OF_ACCELERATORS)
     devices = 1 if plan.shards is None else plan.shards.devices
-    return _steps(plan) * (counted / devices / rate + step) if counted else 0.0
+    steps = capacity = plan.population.capacity
+    # those of the client with most rows, where they are no draw
+    with contextlib.suppress(TypeError, jax.errors.ConcretizationTypeError):
+        steps = max(1, int(plan.algorithms[0].steps(plan.wire.sent, capacity)))
+    return steps * (counted / devices / rate + step)
 
 
 def operations(plan: Plan, state: State) -> float:
@@ -80,12 +87,3 @@ def operations(plan: Plan, state: State) -> float:
     found = counted[0] if isinstance(counted, list) and counted else counted
     # a loop's body counts once, and so do the steps of a round
     return float((found or {}).get("flops", 0.0)) if isinstance(found, dict | None) else 0.0
-
-
-def _steps(plan: Plan) -> int:
-    """Local steps of the client with most rows, where they are no draw."""
-    algorithm, capacity = plan.algorithms[0], plan.population.capacity
-    try:
-        return max(1, int(algorithm.steps(plan.wire.sent, capacity)))
-    except (TypeError, jax.errors.ConcretizationTypeError):
-        return capacity

@@ -85,7 +85,8 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
 
 @jax.jit  # never compiled; JAX keeps the trace, which every session, fold and site of the same shapes asks for again
 def _trace_messages(algorithm: Algorithm, rows: ClientData) -> WireTypes:
-    root = keys.root_key(0)
+    """RequestError where a stage of the algorithm hands on another form than it was handed."""
+    name, root = type(algorithm).__name__, keys.root_key(0)
     server = algorithm.init_server(root)
     sent = algorithm.broadcast(root, server)
     own, seen = address((algorithm, sent), 0)
@@ -93,28 +94,15 @@ def _trace_messages(algorithm: Algorithm, rows: ClientData) -> WireTypes:
     task = Task(Round(algorithm, root, 0, sent), 0, state, rows)
     working, _ = receive(task)
     upload, kept, _ = send(task, working)
-    check_form(f"{type(algorithm).__name__}.send", "client's state", state, kept)
+    check_form(f"{name}.send", "client's state", state, kept)
     if not type(algorithm).__module__.startswith("idiolect."):  # ours are tested; to trace these takes time
-        _check_own(algorithm, root, (server, sent), (own, seen, working), upload, rows)
+        moved, _ = own.step(root, jnp.zeros((), jnp.int32), seen, working, rows)
+        check_form(f"{name}.step", "working state", working, moved)
+        stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], upload)
+        partial = algorithm.reduction.collect(stacked, jnp.zeros(1, jnp.int32), jnp.ones(1, bool))
+        served = algorithm.server_step(root, server, sent, algorithm.reduction.lower(partial))
+        check_form(f"{name}.server_step", "server's state", server, served)
     return WireTypes(sent, upload, algorithm.deliver(root, server))
-
-
-def _check_own(
-    algorithm: Algorithm,
-    root: Key,
-    on_server: Tree,
-    on_client: tuple[Algorithm, Tree, Tree],
-    upload: Tree,
-    rows: ClientData,
-) -> None:
-    """RequestError where `step` or `server_step` of a user's algorithm hands on another form than it was handed."""
-    name, (own, seen, working), (server, sent) = type(algorithm).__name__, on_client, on_server
-    moved, _ = own.step(root, jnp.zeros((), jnp.int32), seen, working, rows)
-    check_form(f"{name}.step", "working state", working, moved)
-    stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], upload)
-    partial = algorithm.reduction.collect(stacked, jnp.zeros(1, jnp.int32), jnp.ones(1, bool))
-    served = algorithm.server_step(root, server, sent, algorithm.reduction.lower(partial))
-    check_form(f"{name}.server_step", "server's state", server, served)
 
 
 def draws_steps(algorithm: Algorithm, capacity: int) -> bool:

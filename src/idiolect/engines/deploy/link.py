@@ -23,6 +23,7 @@ from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import ANSWERS, REFUSED, Message, UnreadyError, WireError, decode, encode, pack
 
 Found = TypeVar("Found")
+Check = Callable[[str, Message], Found]  # (site, its answer) -> what it says; WireError refuses it
 Say = Callable[[str], None]
 STANDS = ("round", "settle", "record", "finish")  # questions that tell a site after which round it stands
 MASKING = ("keys", "shares", "unmask")  # of secure aggregation, around "round"
@@ -47,6 +48,9 @@ class Question(NamedTuple):
 
     content: Mapping[str, Any] = MappingProxyType({})
     arrays: Mapping[str, np.ndarray] = MappingProxyType({})
+
+
+Questions = Mapping[str, Question]  # by site
 
 
 @dataclasses.dataclass
@@ -79,9 +83,7 @@ class Link:
         self.away: set[str] = set()  # who did not answer when last asked
         self.traffic: dict[str, Traffic] = {}
 
-    def ask(
-        self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
-    ) -> dict[str, Found]:
+    def ask(self, kind: str, number: int, questions: Questions, check: Check[Found]) -> dict[str, Found]:
         """The valid answers, as `check` takes them. A site that has to begin first does, and is asked again."""
         refused = self.refused.copy()
         found, unready = self._ask_once(kind, number, questions, check)
@@ -99,7 +101,7 @@ class Link:
         return {site: found[site] for site in questions if site in found}
 
     def _ask_once(
-        self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
+        self, kind: str, number: int, questions: Questions, check: Check[Found]
     ) -> tuple[dict[str, Found], list[str]]:
         """The valid answers, and the sites that must begin first."""
         # one number for all sites asked at once; an answer that repeats another is of an earlier question
@@ -112,12 +114,17 @@ class Link:
         for site in sorted(set(answers) & set(blocks), key=lambda name: self.numbers[name]):
             try:
                 found[site] = check(site, self._read(kind, number, site, sequence, answers[site]))
-                self._acknowledged(kind, site)
+                if kind in STANDS:  # it stands where it was told to
+                    self.unsettled.discard(site)
+                    self.keep.pop(site, None)
             except UnreadyError:
                 unready.append(site)
             except WireError as error:
                 self.refused[site] += 1
                 self.say(str(error))
+        # what no site is owed any more need not be kept, nor stand in the checkpoint
+        owed = {self.counted[name] for name in self.unsettled}
+        self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
         return found, unready
 
     def _write(self, kind: str, number: int, site: str, question: Question) -> bytes:
@@ -163,15 +170,6 @@ class Link:
         if message.arrays and kind not in ("round", *MASKING):
             raise WireError(f"{who} sent arrays that were not asked for.")
         return message
-
-    def _acknowledged(self, kind: str, site: str) -> None:
-        """The site has answered: it stands where it was told to."""
-        if kind in STANDS:
-            self.unsettled.discard(site)
-            self.keep.pop(site, None)
-            # what no site is owed any more need not be kept, nor stand in the checkpoint
-            owed = {self.counted[name] for name in self.unsettled}
-            self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
 
     def count(self, sites: Mapping[str, Any], number: int, ending: Tree | None) -> None:
         """Round `number` counted these sites; `ending` is what they must see of it, None where they need not."""

@@ -8,7 +8,7 @@ sum of a round only: the difference of two sums over other clients would show an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from idiolect.core.addressing import address
 from idiolect.core.checks import RequestError
 from idiolect.core.kinds import MaskingClient, Masks
 from idiolect.core.tree import Tree
-from idiolect.engines.deploy.link import Found, Link, Question
+from idiolect.engines.deploy.link import Check, Found, Link, Question, Questions
 from idiolect.engines.deploy.reports import Work
 from idiolect.engines.deploy.uploads import Arrived, sound_work
 from idiolect.engines.deploy.wire import Message, WireError, check_array, check_names, digest, pack
@@ -117,9 +117,7 @@ class MaskedUploads:
         total = self.server.unmask(shares)
         return Arrived(self.works, self.reduction.partial_of(total, len(came)))
 
-    def _ask(
-        self, kind: str, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
-    ) -> dict[int, Found]:
+    def _ask(self, kind: str, questions: Questions, check: Check[Found]) -> dict[int, Found]:
         """The valid answers, by client."""
         return {self.clients[site]: one for site, one in self.link.ask(kind, self.number, questions, check).items()}
 

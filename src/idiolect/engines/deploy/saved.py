@@ -13,10 +13,9 @@ import numpy as np
 
 from idiolect.accounting.ledger import Ledger
 from idiolect.core.checks import RequestError
-from idiolect.core.tree import Tree
 from idiolect.engines import door
 from idiolect.engines.billing import Account
-from idiolect.engines.checkpoint import Checkpoint, Mark, Stored
+from idiolect.engines.checkpoint import Checkpoint, Mark
 from idiolect.engines.deploy.coordinator import Coordinator, Ends, Standing
 from idiolect.engines.deploy.link import Link, Traffic
 from idiolect.engines.server import server_init
@@ -61,7 +60,12 @@ class Saved:
                 f"The checkpoint in {self.checkpoint.folder} is of another run: its sites, spec or versions differ; "
                 "start with the same, or in a new folder."
             )
-        server, selected, endings = _trees(coordinator, stored)
+        with door.run_precision(coordinator.job.training.precision):
+            form = jax.eval_shape(server_init, coordinator.job.algorithm, coordinator.root)
+        forms, structure = jax.tree.flatten((form, form, [coordinator.wire.sent] * len(facts["endings"])))
+        if len(forms) != len(stored.leaves):
+            raise RequestError("The checkpoint holds another server state than this method has; start in a new folder.")
+        server, selected, endings = jax.tree.unflatten(structure, stored.leaves)
         link.endings = dict(zip(facts["endings"], endings))
         link.counted, link.unsettled, link.keep = facts["counted"], set(facts["unsettled"]), facts["keep"]
         # above what was saved and above the clock: sites may have seen later messages than the checkpoint knows of
@@ -80,17 +84,6 @@ class Saved:
         )
         ends = facts["ends"]
         return standing, None if ends is None else Ends(ends["scores"], tuple(ends["answered"]))
-
-
-def _trees(coordinator: Coordinator, stored: Stored) -> tuple[Tree, Tree, list[Tree]]:
-    """Server, selected server and endings, with the structures that the algorithm has."""
-    job = coordinator.job
-    with door.run_precision(job.training.precision):
-        form = jax.eval_shape(server_init, job.algorithm, coordinator.root)
-    forms, structure = jax.tree.flatten((form, form, [coordinator.wire.sent] * len(stored.facts["endings"])))
-    if len(forms) != len(stored.leaves):
-        raise RequestError("The checkpoint holds another server state than this method has; start in a new folder.")
-    return jax.tree.unflatten(structure, stored.leaves)
 
 
 def train_on(coordinator: Coordinator, saved: Saved) -> tuple[Standing, Ends | None]:

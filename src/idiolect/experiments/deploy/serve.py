@@ -17,7 +17,7 @@ from idiolect.core.order import natural_key
 from idiolect.data.preparation import GIVEN, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums, from_facts, recipe_of, to_facts
-from idiolect.engines.deploy.link import Found, Link, Question, Rules
+from idiolect.engines.deploy.link import Check, Found, Link, Question, Rules
 from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import Facts, Message, WireError
 from idiolect.experiments.deploy.agreement import (
@@ -164,9 +164,7 @@ def _sums(site: str, message: Message) -> SiteSums:
         raise WireError(str(error)) from None
 
 
-def _ask_all(
-    link: Link, kind: str, names: list[str], question: Question, check: Callable[[str, Message], Found]
-) -> dict[str, Found]:
+def _ask_all(link: Link, kind: str, names: list[str], question: Question, check: Check[Found]) -> dict[str, Found]:
     """Every site's answer to one question, in the order of names; RequestError where one has none."""
     found = link.ask(kind, 0, dict.fromkeys(names, question), check)
     if missing := [name for name in names if name not in found]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 FORBIDDEN = ("byoc", "shell_commands", "operate", "clone_job", "server-predeployed-flwr")
 RUN_CLASS = "idiolect.experiments.flare.components.ServerRun"
 COMMON = "nvflare.app_common"
@@ -63,5 +65,5 @@ def _only(allowed: str) -> dict[str, object]:
     return {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": [allowed]}
 
 
-def _component(name: str, path: str, args: dict[str, object] | None = None) -> dict[str, object]:
+def _component(name: str, path: str, args: Mapping[str, object] | None = None) -> dict[str, object]:
     return {"id": name, "path": path, "args": args or {}}
