@@ -29,9 +29,7 @@ CONSTANTS = ("client_smoothness", "client_strong_convexity", "client_component_s
 class Agreed(NamedTuple):
     """What is fixed before the first round, and kept: a restarted coordinator does not ask again."""
 
-    run: str
     name: str  # that cannot be guessed: two runs of one spec are two
-    numbers: dict[str, int]
     recipe: Preprocessing
     preparation: Preparation
     sums: dict[str, SiteSums]

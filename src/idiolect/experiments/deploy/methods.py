@@ -8,7 +8,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from idiolect.core.algorithm import Algorithm
 from idiolect.engines.deploy.coordinator import Coordinator, Job, Standing
 from idiolect.engines.deploy.link import Link
 from idiolect.engines.deploy.saved import Saved, train_on, train_saved
@@ -41,8 +40,9 @@ class MethodRuns(NamedTuple):
         fresh = Link(self.link.transport, self.link.run, self.link.numbers, self.link.rules, self.link.say)
         # messages are numbered over all methods: a late answer to an earlier one is never taken for this one's
         fresh.sequence, fresh.method = self.link.sequence, f"{self.agreed.name}/{name}"
-        job = _job(self.prepared, self.agreed, method, built, seed)
-        return Coordinator(job, fresh), Saved(self.kept.path / "checkpoint" / name, self.link.say)
+        return Coordinator(self.job(method, built, seed), fresh), Saved(
+            self.kept.path / "checkpoint" / name, self.link.say
+        )
 
     def candidate(self, method: MethodSpec, suffix: str) -> Standing:
         """One that is trained to be compared."""
@@ -72,45 +72,45 @@ class MethodRuns(NamedTuple):
             coordinator, saved = self.coordinator(chosen.method, built, seed, "" if place else chosen.suffix)
             standing, ends = train_saved(coordinator, saved)
             self.link.sequence = coordinator.link.sequence
-            job, link = coordinator.job, coordinator.link
-            found.append(Trial(chosen.method, built, job, standing, ends, link, chosen.sentence))
+            found.append(Trial(chosen.method, built, coordinator, standing, ends, chosen.sentence))
         return found
 
+    def job(self, method: MethodSpec, built: Built, seed: int) -> Job:
+        """A method with one seed; admitted as in a simulation, so that one that does not fit is refused early."""
+        prepared, numbers, training = self.prepared, self.link.numbers, self.prepared.spec.training
+        federation, clients, precision = prepared.federation, len(numbers), training.precision
+        participation = participation_of(built.algorithm, training, clients)
+        with run_precision(precision):
+            admitted = admit(built.algorithm, clients, precision, participation.chance)
+        common = {
+            "label": method.label,
+            "seed": seed,
+            "clients": clients,
+            "chance": participation.chance,
+            "scores": list(prepared.scores),
+            "recipe": self.agreed.recipe.to_json(),
+        }
 
-def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int) -> Job:
-    training, federation, clients = prepared.spec.training, prepared.federation, len(agreed.numbers)
-    participation = participation_of(built.algorithm, training, clients)
-    # admitted as in a simulation: an algorithm that does not fit is refused before a site begins
-    with run_precision(training.precision):
-        admitted = admit(built.algorithm, clients, training.precision, participation.chance)
-    common = {
-        "label": method.label,
-        "seed": seed,
-        "clients": clients,
-        "chance": participation.chance,
-        "scores": list(prepared.scores),
-        "recipe": agreed.recipe.to_json(),
-    }
-    rows = federation.train
-    target = (rows.targets.shape[1:], rows.targets.dtype.name)
-    return Job(
-        method.label,
-        with_private_noise(admitted),
-        seed,
-        training,
-        participation,
-        prepared.scores,
-        prepared.choose_by,
-        shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
-        lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
-        None if federation.preparation is None else padded(federation.preparation, clients),
-        prepared.spec.privacy.is_on,
-    )
+        def begin(site: str) -> Facts:
+            """What the site needs besides: its number, and its own settings."""
+            number = numbers[site]
+            with run_precision(precision):
+                leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own_settings(admitted, number))]
+            chosen = {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()}
+            return common | {"number": number, "chosen": chosen, "leaves": leaves}
 
-
-def _own_facts(number: int, built: Built, admitted: Algorithm, precision: str) -> Facts:
-    """What one site needs to build its part beside what all need: its number, and its own settings."""
-    with run_precision(precision):
-        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own_settings(admitted, number))]
-    chosen = {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()}
-    return {"number": number, "chosen": chosen, "leaves": leaves}
+        rows = federation.train
+        target = (rows.targets.shape[1:], rows.targets.dtype.name)
+        return Job(
+            method.label,
+            with_private_noise(admitted),
+            seed,
+            training,
+            participation,
+            prepared.scores,
+            prepared.choose_by,
+            shapes_of(federation.input_shape, target, rows.weights is not None, precision),
+            begin,
+            None if federation.preparation is None else padded(federation.preparation, clients),
+            prepared.spec.privacy.is_on,
+        )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idiolect.core.order import natural_key
-from idiolect.engines.deploy.coordinator import Ends, Job, Standing
+from idiolect.engines.deploy.coordinator import Coordinator, Ends, Standing
 from idiolect.engines.deploy.link import Link
 from idiolect.engines.plan import Options, make_plan
 from idiolect.engines.recording import ClientScores, open_recorder
@@ -41,10 +41,9 @@ class Trial(NamedTuple):
 
     method: MethodSpec
     built: Built
-    job: Job
+    coordinator: Coordinator
     standing: Standing
     ends: Ends
-    link: Link
     tuned: str | None = None  # what was chosen on validation rows, in words
 
 
@@ -61,7 +60,7 @@ class DeployedRun(Run):
 
 
 def _run_of(trial: Trial, prepared: Prepared) -> Run:
-    job, standing = trial.job, trial.standing
+    job, standing = trial.coordinator.job, trial.standing
     # a plan says what was trained, for tables and summary; nothing runs, so the cheapest executor will do
     training = dataclasses.replace(job.training, executor="looped", chunk=0, block=1)
     options, algorithms = Options(choose_by=job.choose_by), [trial.built.algorithm]
@@ -81,14 +80,14 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
     if spec.output.models != "none":
         _write_shared(folder, trained)
         folder.write_names(federation)
-    tuned = {trial.method.label: trial.tuned for trial in trials}
+    coordinators, tuned = [one.coordinator for one in trials], {one.method.label: one.tuned for one in trials}
     # settings are not swept over sites, so that none was chosen among several
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
     announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
-    folder.write_json(TRAFFIC, {f"{one.method.label}-seed{one.job.seed}": _traffic(one.link) for one in trials})
+    folder.write_json(TRAFFIC, {f"{one.job.label}-seed{one.job.seed}": _traffic(one.link) for one in coordinators})
     summary = RunSummary(
         name=spec.name,
         scores=scores,
@@ -97,7 +96,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
         choose_by=prepared.choose_by,
         refit=False,
         announced=announced,
-        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *_remarks(trials)),
+        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *_remarks(coordinators)),
         warnings=federation.warnings,
         unscored=unscored(trained, federation, scores),
         methods=tuple(
@@ -151,15 +150,12 @@ def _traffic(link: Link) -> dict[str, Any]:
     }
 
 
-def _remarks(trials: list[Trial]) -> list[str]:
+def _remarks(coordinators: list[Coordinator]) -> list[str]:
     remarks = ["Trained over real sites: models and rows stay with them, and verdicts, which need rows, are not known."]
-    for trial in trials:
-        for word, count in (
-            ("did not answer", trial.link.absent),
-            ("sent something that was refused", trial.link.refused),
-        ):
+    for job, link in ((one.job, one.link) for one in coordinators):
+        for word, count in (("did not answer", link.absent), ("sent something that was refused", link.refused)):
             remarks += [
-                f"{trial.method.label}, seed {trial.job.seed}: site {site!r} {word} {times} times."
+                f"{job.label}, seed {job.seed}: site {site!r} {word} {times} times."
                 for site, times in sorted(count.items(), key=lambda one: natural_key(one[0]))
             ]
     return remarks

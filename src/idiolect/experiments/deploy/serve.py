@@ -80,7 +80,7 @@ def coordinate(
     for method, built in zip(prepared.methods, prepared.built):
         check_joinable(method.label, built.algorithm, later)
     with kept.begin(spec, prepared.federation, resume):
-        kept.write_sealed(AGREED, _to_facts(agreed))
+        kept.write_sealed(AGREED, _to_facts(agreed, link))
         of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
         # said where a simulation would print them: the person at the server sees the same
         for text in (*prepared.notes(), prepared.reason, *of_methods):
@@ -96,7 +96,7 @@ def _go_on(link: Link, spec: Spec, known: Facts, names: list[str], patience: flo
         raise RequestError("This folder holds a run of other sites, versions or another spec; choose another --out.")
     sums = {site: from_facts(one, site) for site, one in known["sums"].items()}
     constants = known["constants"] and constants_from_facts(known["constants"])
-    agreed = Agreed(link.run, known["name"], link.numbers, *_recipe(spec, sums), sums, constants)
+    agreed = Agreed(known["name"], *_recipe(spec, sums), sums, constants)
     # they do so by themselves: a round that began before would go on without them
     if away := _wait_for(link, names, min(patience, link.rules.deadline)):
         link.say(f"Going on without {', '.join(away)}, until they are there.")
@@ -133,7 +133,7 @@ def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:
     told = Question({"recipe": recipe.to_json()})
     found = _ask_all(link, "constants", names, told, lambda site, message: message.content.get("constants"))
     constants = constants_from_facts(list(found.values()))
-    return Agreed(link.run, secret_token(), dict(link.numbers), recipe, preparation, sums, constants)
+    return Agreed(secret_token(), recipe, preparation, sums, constants)
 
 
 def _wait_for(link: Link, names: list[str], patience: float) -> list[str]:
@@ -174,12 +174,12 @@ def _ask_all(link: Link, kind: str, names: list[str], question: Question, check:
     return found
 
 
-def _to_facts(agreed: Agreed) -> Facts:
+def _to_facts(agreed: Agreed, link: Link) -> Facts:
     constants = agreed.constants
     return {
-        "run": agreed.run,
+        "run": link.run,
         "name": agreed.name,
-        "numbers": agreed.numbers,
+        "numbers": link.numbers,
         "sums": {site: to_facts(one) for site, one in agreed.sums.items()},
         "constants": constants and [constants_to_facts(constants, place) for place in range(constants.clients)],
     }
