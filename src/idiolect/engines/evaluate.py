@@ -257,25 +257,19 @@ def _point(task: Task) -> tuple[Params, Params]:
     return own.point(sent, task.state)
 
 
-def _both_answers(now: Moment, models: Models, inputs: jax.Array) -> dict[str, jax.Array]:
+@functools.partial(jax.jit, static_argnames=("chunk",))
+def models_and_outputs(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Params, dict[str, jax.Array]]:
+    """The clients' personal models, stacked, and what both models answer on each client's `rows`.
+
+    Of `chunk` clients at a time no model is kept, so that memory is theirs alone.
+    """
+
     def answer(own: Algorithm, models: dict[str, Params], held: jax.Array) -> dict[str, jax.Array]:
         return {kind: own.predict(model, held) for kind, model in models.items()}
 
-    return _for_both(now, models, answer, inputs)
-
-
-@jax.jit
-def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, jax.Array]]:
-    """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
-    models, _ = client_models(now)
-    return jax.tree.map(jnp.asarray, models.personal), _both_answers(now, models, rows.inputs)
-
-
-@functools.partial(jax.jit, static_argnames=("chunk",))
-def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, jax.Array]:
-    """What both models answer, `chunk` clients at a time: no model is kept, so that memory is theirs alone."""
-
-    def some(now: Moment, held: ClientData) -> dict[str, jax.Array]:
-        return _both_answers(now, client_models(now)[0], held.inputs)
+    def some(now: Moment, held: ClientData) -> tuple[Params, dict[str, jax.Array]]:
+        models, _ = client_models(now)
+        kept = () if chunk else jax.tree.map(jnp.asarray, models.personal)
+        return kept, _for_both(now, models, answer, held.inputs)
 
     return _in_chunks(some, now, rows, chunk)

@@ -84,6 +84,5 @@ def operations(plan: Plan, state: State) -> float:
             counted = lower_block(plan, state).cost_analysis()
     except (NotImplementedError, RuntimeError):  # not every backend counts
         return 0.0
-    found = counted[0] if isinstance(counted, list) and counted else counted
     # a loop's body counts once, and so do the steps of a round
-    return float((found or {}).get("flops", 0.0)) if isinstance(found, dict | None) else 0.0
+    return float((counted or {}).get("flops", 0.0))

@@ -15,7 +15,7 @@ from idiolect.core.keys import Key
 from idiolect.core.kinds import Routes
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.door import Training, run_precision
-from idiolect.engines.evaluate import Standing, models_and_outputs, outputs_alone, routes_taken
+from idiolect.engines.evaluate import Standing, models_and_outputs, routes_taken
 from idiolect.engines.footprint import client_flops, storage
 from idiolect.engines.judge import find_lane_standing, look, score_new_clients
 from idiolect.engines.plan import Plan
@@ -84,17 +84,15 @@ class Run:
 
         As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
         """
-        where = snapshot or self.last
-        if not self._chunk:
-            return self._ask(models_and_outputs, where, split)[1]
-        return self._ask(outputs_alone, where, split)
+        some = {"chunk": self._chunk} if self._chunk else {}  # all at once are the models' own program
+        return self._ask(models_and_outputs, snapshot or self.last, split, **some)[1]
 
-    def _ask(self, program: Callable[..., Tree], where: Snapshot, split: str) -> Tree:
+    def _ask(self, program: Callable[..., Tree], where: Snapshot, split: str, **how: int) -> Tree:
         """What a program finds of all clients. Of the last and the selected round it is computed once and kept."""
-        chunk = {} if program is models_and_outputs else {"chunk": self._chunk}
-        asked = (program, where.round, split) if where is self.last or where is self.selected else None
+        known = where is self.last or where is self.selected
+        asked = (program, where.round, split, *how.values()) if known else None
         if asked not in self._found:
-            self._found[asked] = look(self.plan, self._who, where, split, functools.partial(program, **chunk))
+            self._found[asked] = look(self.plan, self._who, where, split, functools.partial(program, **how))
         return self._found[asked] if asked else self._found.pop(asked)
 
     def standing(self) -> Standing:
@@ -117,7 +115,7 @@ class Run:
         """
         if not isinstance(self.algorithm, Routes) or SCORES[self.recorder.scores[0]].task != "classification":
             return None
-        found = self._ask(routes_taken, snapshot or self.selected, split)
+        found = self._ask(routes_taken, snapshot or self.selected, split, chunk=self._chunk)
         return routing_report(self.algorithm.route_names, *found)
 
     @property

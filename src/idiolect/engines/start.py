@@ -67,18 +67,24 @@ def carry(
 
 
 class WireTypes(NamedTuple):
-    """Shapes of what crosses the wire for one client: down, up, and the final delivery."""
+    """Shapes of what crosses the wire for one client: down, up, and the final delivery.
+
+    Addressed leaves keep their client axis: what a client gets of them is one row.
+    """
 
     sent: Tree
     upload: Tree
     delivered: Tree
+    shared: Tree  # the one model for all clients, which a deployment delivers too; None without one
+
+    def of_one(self) -> WireTypes:
+        """The same as one client sees them."""
+        sent, delivered = jax.eval_shape(lambda both: address(both, 0), (self.sent, self.delivered))
+        return self._replace(sent=sent, delivered=delivered)
 
 
 def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
-    """Shapes of Broadcast, Upload and the delivered Broadcast; nothing is computed.
-
-    Addressed leaves keep their client axis: what a client gets of them is one row.
-    """
+    """What an algorithm sends clients of such rows, of which shapes alone are read; nothing is computed."""
     client = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
     return jax.eval_shape(_trace_messages, algorithm, client)
 
@@ -102,7 +108,7 @@ def _trace_messages(algorithm: Algorithm, rows: ClientData) -> WireTypes:
         partial = algorithm.reduction.collect(stacked, jnp.zeros(1, jnp.int32), jnp.ones(1, bool))
         served = algorithm.server_step(root, server, sent, algorithm.reduction.lower(partial))
         check_form(f"{name}.server_step", "server's state", server, served)
-    return WireTypes(sent, upload, algorithm.deliver(root, server))
+    return WireTypes(sent, upload, algorithm.deliver(root, server), algorithm.shared_model(server))
 
 
 def draws_steps(algorithm: Algorithm, capacity: int) -> bool:

@@ -35,11 +35,11 @@ from idiolect.engines.deploy.masked import MaskedUploads
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
 from idiolect.engines.deploy.uploads import Arrived, OpenUploads
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, pack
-from idiolect.engines.deploy.worker import SPLITS, Forms, forms_of, settings_digest
+from idiolect.engines.deploy.worker import SPLITS, settings_digest
 from idiolect.engines.recording import ClientScores, ModelScores, Row, compare_record, history_row, to_lists
 from idiolect.engines.round import RoundCost, finite_rows
 from idiolect.engines.server import deliver, open_round, server_init, server_step
-from idiolect.engines.start import WireTypes, wire_types
+from idiolect.engines.start import wire_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Coordinator:
         self.sites = {number: site for site, number in link.numbers.items()}
         with door.run_precision(job.training.precision):
             self.root = keys.root_key(job.seed)
-            self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
-            self.forms: Forms = forms_of(job.algorithm, job.shapes)
+            self.wire = wire_types(job.algorithm, job.shapes)
+            self.forms = self.wire.of_one()
             # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)

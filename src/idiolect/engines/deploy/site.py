@@ -37,8 +37,9 @@ from idiolect.engines.deploy.wire import (
     pack,
     unpack,
 )
-from idiolect.engines.deploy.worker import SPLITS, Forms, Post, Worker, settings_digest
+from idiolect.engines.deploy.worker import SPLITS, Post, Worker, settings_digest
 from idiolect.engines.evaluate import Delivered
+from idiolect.engines.start import WireTypes
 
 COORDINATOR = "The coordinator"
 
@@ -93,7 +94,7 @@ class Running(NamedTuple):
     key: str  # which one, in the coordinator's words
     worker: Worker
     kept: Kept
-    forms: Forms
+    forms: WireTypes
     masks: SiteMasks | None  # where uploads go up under masks
 
 
@@ -268,11 +269,11 @@ class Site:
         return self._reply(asked, report)
 
 
-def _delivery(forms: Forms, prefix: str = "") -> dict[str, Tree]:
+def _delivery(forms: WireTypes, prefix: str = "") -> dict[str, Tree]:
     return {f"{prefix}delivered": forms.delivered, f"{prefix}shared": forms.shared}
 
 
-def _declared(own: Forms, said: object, hidden: bool) -> Forms:
+def _declared(own: WireTypes, said: object, hidden: bool) -> WireTypes:
     """The forms that this site awaits: its own, and where settings are the server's alone the sizes that it said.
 
     Names and types must be the same; who listens to whom may decide how many models a site is sent.
@@ -288,4 +289,4 @@ def _declared(own: Forms, said: object, hidden: bool) -> Forms:
             raise WireError(f"{COORDINATOR} will send or await another {part} than this site's algorithm has.")
         leaves = [jax.ShapeDtypeStruct(theirs[name][0], np.dtype(kind)) for name, (_, kind) in mine.items()]
         found[part] = jax.tree.unflatten(jax.tree.structure(form), leaves)
-    return Forms(**found)
+    return WireTypes(**found)

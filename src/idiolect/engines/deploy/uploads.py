@@ -16,7 +16,7 @@ from idiolect.core.tree import Tree
 from idiolect.engines.deploy.link import Link, Question
 from idiolect.engines.deploy.reports import Work, work_of
 from idiolect.engines.deploy.wire import Message, WireError, norm_of, pack, unpack
-from idiolect.engines.deploy.worker import Forms
+from idiolect.engines.start import WireTypes
 
 
 class Arrived(NamedTuple):
@@ -45,7 +45,7 @@ def _collected(algorithm: Algorithm, uploads: Tree, clients: jax.Array) -> Tree:
 class OpenUploads:
     """Every upload as it is: the server sees each one, and can refuse one that is out of all proportion."""
 
-    def __init__(self, algorithm: Algorithm, link: Link, forms: Forms):
+    def __init__(self, algorithm: Algorithm, link: Link, forms: WireTypes):
         self.algorithm, self.link, self.forms = algorithm, link, forms
         self.unsound: set[str] = set()  # sites whose numbers were not finite in the round that is asked
 

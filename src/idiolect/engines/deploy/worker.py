@@ -7,14 +7,12 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core import keys
-from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
@@ -49,28 +47,6 @@ class Post:
     # the algorithm of one round with secrets of the site: anew whenever it is asked, since noise that hides rows from a
     # server must not be the same where that asks twice
     with_secrets: Callable[[Algorithm], Algorithm] = lambda algorithm: algorithm
-
-
-class Forms(NamedTuple):
-    """Shapes of what comes down and goes up, as one site sees them."""
-
-    sent: Tree
-    upload: Tree
-    delivered: Tree
-    shared: Tree  # the one model for all clients; None without one
-
-
-def forms_of(algorithm: Algorithm, data: ClientData) -> Forms:
-    """The forms of an algorithm; `data` has a leading client axis and may be shapes alone: rows are not read."""
-    wire = wire_types(algorithm, data)
-    sent, delivered = (jax.eval_shape(lambda tree: address(tree, 0), part) for part in (wire.sent, wire.delivered))
-    shared = jax.eval_shape(_first_shared, algorithm, keys.root_key(0))
-    return Forms(sent, wire.upload, delivered, shared)
-
-
-@jax.jit  # for its shapes alone
-def _first_shared(algorithm: Algorithm, root: keys.Key) -> Params | None:
-    return algorithm.shared_model(algorithm.init_server(root))
 
 
 def shapes_of(
@@ -142,7 +118,7 @@ class Worker:
             capacity = max(1, *(int(getattr(post, split).counts[0]) for split in SPLITS))  # one program for both
             self._held = {split: to_device(getattr(post, split).pad(one, capacity), dtype) for split in SPLITS}
             self.data: ClientData = jax.tree.map(lambda leaf: leaf[0], self._train)
-            self.forms = forms_of(post.algorithm, self._train)
+            self.forms = wire_types(post.algorithm, self._train).of_one()
             self.state_form = jax.eval_shape(_start, post.algorithm, self.root, np.int32(post.number), self.data)[0]
 
     def start(self) -> tuple[Tree, Work]:
