@@ -17,7 +17,7 @@ from idiolect.engines.deploy.link import Link, Rules
 from idiolect.engines.deploy.site import Allows, Finished, Site
 from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import Facts
-from idiolect.engines.deploy.worker import Post, shapes_of
+from idiolect.engines.deploy.worker import Post
 from idiolect.engines.door import Training
 from idiolect.objectives import GlobalModel
 from idiolect.protection import Protection, SecureAggregation, protect
@@ -69,10 +69,8 @@ class Problem:
         return Site(name, OwnDesk(post), folder / name, Allows(least_rows=1))
 
     def coordinator(self, transport: Transport, say: Any = lambda text: None) -> Coordinator:
-        rows = self.federation.train
         link = Link(transport, RUN, self.numbers, Rules(wait=0.0), say)
         link.method = METHOD
-        target = (rows.targets.shape[1:], rows.targets.dtype.name)
-        shapes = shapes_of(rows.inputs.shape[1:], target, False, "float32")
-        facts = (self.training, self.participation, ("log_loss",), "log_loss", shapes, lambda site: {})
+        scores = (("log_loss",), "log_loss")
+        facts = (self.training, self.participation, *scores, self.federation.train, lambda site: {})
         return Coordinator(Job(METHOD, self.admitted, SEED, *facts), link)

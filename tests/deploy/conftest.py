@@ -8,13 +8,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from idiolect.core.data import Rows
 from idiolect.engines import door
 from idiolect.engines.deploy.coordinator import Coordinator, Job
 from idiolect.engines.deploy.link import Link, Rules
 from idiolect.engines.deploy.site import Allows, Site
 from idiolect.engines.deploy.transport import Loopback, no_fault
-from idiolect.engines.deploy.worker import Post, shapes_of
+from idiolect.engines.deploy.worker import Post
 from idiolect.engines.door import Training
 from idiolect.record import files
 
@@ -82,13 +81,6 @@ class Bench:
         self.transport.fault = fault
         link = Link(self.transport, RUN, self.numbers, self.rules, self.said.append)
         link.method = "run/method"
-        rows: Rows = self.federation.train
-        shapes = shapes_of(
-            rows.inputs.shape[1:],
-            (rows.targets.shape[1:], rows.targets.dtype.name),
-            rows.weights is not None,
-            self.training.precision,
-        )
         job = Job(
             "method",
             self.admitted,
@@ -97,7 +89,7 @@ class Bench:
             self.participation,
             self.scores,
             self.scores[0],
-            shapes,
+            self.federation.train,
             lambda site: {},
         )
         return Coordinator(job, link, save)

@@ -34,7 +34,7 @@ def flops(algorithm, data=None):
 
 
 def kept(algorithm):
-    return storage(door.admit(algorithm, 2, "float32", 1.0), rows(30, 70), "float32")
+    return dataclasses.astuple(storage(door.admit(algorithm, 2, "float32", 1.0), rows(30, 70), "float32"))
 
 
 def test_bytes_by_hand():

@@ -262,7 +262,7 @@ def test_one_model_each_way_and_none_delivered(lab, softmax, cls):
     objective, data, _, _ = softmax
     algorithm = cls(objective, clients=CLIENTS, **COIN)
     model = objective.client_loss.init(None)
-    sent, upload, delivered = wire_types(algorithm, data)
+    sent, upload, delivered, _ = wire_types(algorithm, data)
     assert (model_units(sent, model), model_units(upload, model), model_units(delivered, model)) == (1, 1, 0)
     assert bytes_of((sent, upload)) - 2 * bytes_of(model) == 4 + 8  # the number of iterations, the weight
     assert wire(sent, upload).warnings  # the personal model goes up, openly

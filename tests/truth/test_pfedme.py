@@ -144,7 +144,7 @@ def test_one_model_each_way_and_one_delivered(lab):
     objective = MX2(client_loss, penalty=PENALTY, clients=CLIENTS)
     algorithm = PFedMe(objective, clients=CLIENTS, inner_step=0.1)
     model = client_loss.init(None)
-    sent, upload, delivered = wire_types(algorithm, data)
+    sent, upload, delivered, _ = wire_types(algorithm, data)
     assert (model_units(sent, model), model_units(upload, model), model_units(delivered, model)) == (1, 1, 1)
     assert bytes_of((sent, upload)) - 2 * bytes_of(model) == 8  # the weight
     assert wire(sent, upload).warnings == ()  # theta_m stays at home

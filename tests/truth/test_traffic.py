@@ -91,7 +91,7 @@ def test_model_units_per_round(lab, name, settings, units, delivered):
     algorithm = method.algorithm(objective, **{**method.preset, **settings})
     algorithm = know_population(algorithm, 5)
     algorithm = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))
-    broadcast, upload, deliver = wire_types(algorithm, data)
+    broadcast, upload, deliver, _ = wire_types(algorithm, data)
     assert (model_units(broadcast, model), model_units(upload, model)) == units
     assert model_units(deliver, model) == delivered
     # personal parameters stay at home, except where the method is to average them

@@ -168,9 +168,9 @@ def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, 
         # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
-        lanes = zip(accounts, costs, plan.algorithms, plan.participations)
+        lanes = zip(accounts, costs)
         with door.run_precision(plan.training.precision):  # a method that bills for itself looks at its settings
-            accounts = tuple(bill_block(*lane, plan.wire, launched.rounds) for lane in lanes)
+            accounts = tuple(bill_block(*own, launched.rounds, plan.terms(lane)) for lane, own in enumerate(lanes))
     clients = plan.population.scatter(launched.gathered, moved.states, reached)
     seconds = state.seconds + time.perf_counter() - max(since, launched.began)
     return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)

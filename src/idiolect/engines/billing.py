@@ -65,18 +65,20 @@ def open_account(clients: int, spent: Tally) -> Account:
     return Account(Ledger().charge_work(spent), np.zeros(clients, np.int64))
 
 
-def bill_block(
-    account: Account,
-    costs: RoundCost,
-    algorithm: Algorithm,
-    participation: Participation,
-    wire: WireTypes,
-    rounds: range,
-) -> Account:
+class Terms(NamedTuple):
+    """What the messages of a lane are billed by."""
+
+    algorithm: Algorithm
+    participation: Participation
+    wire: WireTypes
+
+
+def bill_block(account: Account, costs: RoundCost, rounds: range, terms: Terms) -> Account:
     """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived.
 
     Rounds without a client are none.
     """
+    algorithm, participation, wire = terms
     if participation.cohort == 0:
         return account
     arrived = int(np.count_nonzero(costs.present))
@@ -92,9 +94,7 @@ def bill_block(
     if isinstance(algorithm, Bills):
         messages = algorithm.bill(wire.sent, wire.upload, np.arange(rounds.start, rounds.stop), clients, present)
     if messages is None:
-        return (
-            _charge(account, _legs(algorithm, participation, wire), clients, present) if sends(algorithm) else account
-        )
+        return _charge(account, _legs(terms), clients, present) if sends(algorithm) else account
     ledger = ledger.charge(
         download_bytes=messages.download_bytes,
         upload_bytes=messages.upload_bytes,
@@ -118,8 +118,9 @@ def _charge(account: Account, legs: tuple[Leg, ...], clients: np.ndarray, presen
     return account.messages(clients.reshape(-1), asked).messages(clients[present], stayed)
 
 
-def _legs(algorithm: Algorithm, participation: Participation, wire: WireTypes) -> tuple[Leg, ...]:
+def _legs(terms: Terms) -> tuple[Leg, ...]:
     """The messages of a round with one client: an upload is one, unless its reduction needs more."""
+    algorithm, participation, wire = terms
     reduction, sent = algorithm.reduction, bytes_of(wire.sent)
     legs = [Leg("broadcast", up=False, bytes=sent, stayed=False)]
     if isinstance(reduction, SendsInLegs):
@@ -158,18 +159,17 @@ def _without_nobodies(costs: RoundCost, cohort: int) -> tuple[np.ndarray, np.nda
     return costs.clients[real].reshape(-1, cohort), costs.present[real].reshape(-1, cohort)
 
 
-def bill_delivery(
-    account: Account, cost: Tally, algorithm: Algorithm, participation: Participation, wire: WireTypes
-) -> Account:
+def bill_delivery(account: Account, cost: Tally, terms: Terms) -> Account:
     """Charge the personal models once, at the end: what clients compute for them and what is delivered to them.
 
     `cost` has a row per client; a client that never takes part is not sent anything.
     """
+    participation = terms.participation
     takes = slice(None) if participation.able is None else participation.able
     counts = (np.asarray(count, np.int64)[takes] for count in cost)
     ledger = account.ledger.charge_work(Tally(*(int(np.sum(count)) for count in counts)))
-    if ledger.rounds and delivers(algorithm):
-        each = bytes_of(wire.delivered)
+    if ledger.rounds and delivers(terms.algorithm):
+        each = bytes_of(terms.wire.delivered)
         ledger = ledger.charge_delivery(participation.candidates, each)
         account = account.messages(np.arange(participation.clients)[takes], each)
     return account._replace(ledger=ledger)

@@ -33,7 +33,7 @@ from idiolect.record.schema import Flops, Storage
 def storage(algorithm: Algorithm, rows: Rows, precision: str) -> Storage:
     """Read off the types."""
     with door.run_precision(precision):
-        data = _example(rows, int(rows.counts.max(initial=1)), door.PRECISIONS[precision])
+        data = example_of(rows, int(rows.counts.max(initial=1)), door.PRECISIONS[precision])
 
         def start(held: ClientData) -> tuple[Tree, Tree, Tree]:
             root = keys.root_key(0)
@@ -86,7 +86,7 @@ def client_flops(algorithm: Algorithm, server: Tree, seed: int, rows: Rows, prec
     number = max(1, round(float(rows.counts.mean())))
     with door.run_precision(precision), jax.ensure_compile_time_eval():
         # what does not depend on rows or parameters, the number of steps say, is known while tracing
-        data = _example(rows, number, door.PRECISIONS[precision])
+        data = example_of(rows, number, door.PRECISIONS[precision])
         root, part = keys.root_key(seed), data[:2]
         one = _Client(algorithm, root, data._replace(count=np.int32(number)))
         server_shapes = jax.eval_shape(lambda: server)
@@ -167,7 +167,7 @@ def _steps(algorithm: Algorithm, root: Key, server: Tree, rows: int) -> float:
     return float(first) if isinstance(first, int) else float(np.mean([in_round(one) for one in range(LOOK_AHEAD)]))
 
 
-def _example(rows: Rows, number: int, dtype: DTypeLike) -> ClientData:
+def example_of(rows: Rows, number: int, dtype: DTypeLike) -> ClientData:
     """The shapes of a client with so many rows."""
 
     def shape(values: np.ndarray) -> jax.ShapeDtypeStruct:

@@ -19,6 +19,7 @@ from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key, Purpose, host_generator
 from idiolect.engines import demand, door, start
+from idiolect.engines.billing import Terms
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Splits, Training
@@ -77,6 +78,10 @@ class Plan:
     wire: WireTypes
     shards: Shards | None = None  # the devices that clients are laid over; None: there is one
     held: dict[str, ClientData] = dataclasses.field(default_factory=dict)  # split -> its rows, once on the device
+
+    def terms(self, lane: int) -> Terms:
+        """What a lane is billed by."""
+        return Terms(self.algorithms[lane], self.participations[lane], self.wire)
 
     @property
     def lanes(self) -> str:

@@ -167,11 +167,11 @@ class Session:
             chosen_scores, costs = score_ends(plan, selected)
         runs = []
         for lane, account in enumerate(self.state.accounts):
-            algorithm, who = plan.algorithms[lane], plan.participations[lane]
-            account = bill_delivery(account, tree.take(costs, lane), algorithm, who, plan.wire)
+            account = bill_delivery(account, tree.take(costs, lane), plan.terms(lane))
             recorder = open_recorder(plan, account, self.histories[lane], selected.round[lane])
             recorder.last, recorder.selected = last_scores[lane], chosen_scores[lane]
-            runs.append(Run(plan, lane, algorithm, recorder, lane_of(plan, last, lane), lane_of(plan, selected, lane)))
+            ends = lane_of(plan, last, lane), lane_of(plan, selected, lane)
+            runs.append(Run(plan, lane, plan.algorithms[lane], recorder, *ends))
         return runs
 
     def _recorder(self, lane: int, state: State) -> Recorder:

@@ -21,13 +21,13 @@ from idiolect.core import keys
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import DivergedError, RequestError
-from idiolect.core.data import ClientData
+from idiolect.core.data import Rows
 from idiolect.core.keys import Key
 from idiolect.core.kinds import Masks
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
-from idiolect.engines.billing import Account, Prepared, bill_block, bill_delivery, open_account
+from idiolect.engines.billing import Account, Prepared, Terms, bill_block, bill_delivery, open_account
 from idiolect.engines.client import Round
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.deploy.link import Link, Question
@@ -36,6 +36,7 @@ from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
 from idiolect.engines.deploy.uploads import Arrived, OpenUploads
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, pack
 from idiolect.engines.deploy.worker import SPLITS, settings_digest
+from idiolect.engines.footprint import example_of
 from idiolect.engines.recording import ClientScores, ModelScores, Row, compare_record, history_row, to_lists
 from idiolect.engines.round import RoundCost, finite_rows
 from idiolect.engines.server import deliver, open_round, server_init, server_step
@@ -53,7 +54,7 @@ class Job:
     participation: Participation
     scores: tuple[str, ...]
     choose_by: str
-    shapes: ClientData  # the form of rows (`worker.shapes_of`): the coordinator has none
+    rows: Rows  # whose form alone is read: the coordinator has none
     begin: Callable[[str], Facts]  # what a site needs to build its part
     prepared: Prepared | None = None  # what was sent before round 0; None: nothing
     select_last: bool = False  # the last round is the selected one, whatever its scores
@@ -104,8 +105,10 @@ class Coordinator:
         self.sites = {number: site for site, number in link.numbers.items()}
         with door.run_precision(job.training.precision):
             self.root = keys.root_key(job.seed)
-            self.wire = wire_types(job.algorithm, job.shapes)
-            self.forms = self.wire.of_one()
+            one = example_of(job.rows, 1, door.PRECISIONS[job.training.precision])
+            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), one)
+            self.wire = wire_types(job.algorithm, shapes)
+            self.terms, self.forms = Terms(job.algorithm, job.participation, self.wire), self.wire.of_one()
             # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
@@ -172,8 +175,7 @@ class Coordinator:
             now = Round(job.algorithm, self.root, np.int32(number), sent)
             server, ending = self._step(now, standing.server, arrived.partial)
             costs = _costs([self.link.numbers[site] for site in asked], [arrived.works.get(site) for site in asked])
-            rounds = range(number, number + 1)
-            account = bill_block(standing.account, costs, job.algorithm, job.participation, self.wire, rounds)
+            account = bill_block(standing.account, costs, range(number, number + 1), self.terms)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
         # counted, then on disk, then told: killed in between, the round is either gone for all or counts for all
@@ -267,7 +269,7 @@ class Coordinator:
         ends = {when: {split: scores(when, split) for split in SPLITS} for when in ("last", "selected")}
         cost = [found[site][1].tally if site in found else Tally() for site in numbers]
         tally = Tally(*(np.array(counts) for counts in zip(*cost)))
-        account = bill_delivery(standing.account, tally, self.job.algorithm, self.job.participation, self.wire)
+        account = bill_delivery(standing.account, tally, self.terms)
         return standing._replace(account=account), Ends(ends, tuple(found))
 
     def _ended(self, site: str, message: Message) -> tuple[dict[str, dict[str, Scores]], Work]:

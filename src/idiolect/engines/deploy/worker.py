@@ -49,20 +49,6 @@ class Post:
     with_secrets: Callable[[Algorithm], Algorithm] = lambda algorithm: algorithm
 
 
-def shapes_of(
-    input_shape: tuple[int, ...], target: tuple[tuple[int, ...], str], weighted: bool, dtype: str
-) -> ClientData:
-    """Rows as the coordinator knows them: the form of one. `target` is the shape and the type of one target."""
-    one = jax.ShapeDtypeStruct
-    kind = target[1] if np.dtype(target[1]).kind != "f" else dtype
-    return ClientData(
-        one((1, 1, *input_shape), np.dtype(dtype)),
-        one((1, 1, *target[0]), np.dtype(kind)),
-        one((1,), np.dtype(np.int32)),
-        one((1, 1), np.dtype(dtype)) if weighted else None,
-    )
-
-
 @jax.jit
 def _start(algorithm: Algorithm, root: keys.Key, client: jax.Array, data: ClientData) -> tuple[Tree, Tree]:
     state, cost = client_init(algorithm, root, client, data)

@@ -57,18 +57,15 @@ def demo_tables(sites: int) -> dict[str, pa.Table]:
     """The rows of so many sites: the four hospitals, fewer of them, or parts of them."""
     if sites < 2:
         raise RequestError(f"--sites must be at least 2, got {sites}.")
-    whole = heart_table()
-    names = sorted(set(Column("hospital", whole.column("hospital")).texts), key=str)
-    each = {str(name): whole.filter(pc.equal(whole.column("hospital"), name)) for name in names}
-    if sites <= len(each):
-        return {name: table.drop_columns(["hospital"]) for name, table in list(each.items())[:sites]}
-    found: dict[str, pa.Table] = {}
+    each = _by_client(heart_table(), "hospital")
+    names, found = list(each), dict[str, pa.Table]()
+    if sites <= len(names):
+        return {name: each[name] for name in names[:sites]}
     for place in range(sites):
         name, part = names[place % len(names)], place // len(names)
         parts = len(range(place % len(names), sites, len(names)))
         # every so-many-th row: parts of a hospital are alike
-        rows = each[str(name)].drop_columns(["hospital"])
-        found[f"{name}-{part + 1}"] = rows.take(pa.array(range(part, rows.num_rows, parts)))
+        found[f"{name}-{part + 1}"] = each[name].take(pa.array(range(part, each[name].num_rows, parts)))
     return found
 
 
@@ -76,12 +73,15 @@ def spec_tables(spec: Spec) -> dict[str, pa.Table]:
     """The pooled table of a spec, site by site: what each would bring."""
     if spec.data.path is None or spec.data.client is None:
         raise RequestError("A rehearsal needs data.path and data.client: the table with all rows, and who owns them.")
-    request = table_request(spec.data)
-    table = read(spec.data.path, request.kinds).table
-    owners = Column(request.client, table.column(request.client)).texts
+    return _by_client(read(spec.data.path, table_request(spec.data).kinds).table, spec.data.client)
+
+
+def _by_client(table: pa.Table, client: str) -> dict[str, pa.Table]:
+    """Every client's rows, without the column that names it."""
+    owners = Column(client, table.column(client)).texts
     names = sorted({name for name in owners if name is not None})
     column = pa.array(owners, pa.string())
-    return {name: table.filter(pc.equal(column, name)).drop_columns([request.client]) for name in names}
+    return {name: table.filter(pc.equal(column, name)).drop_columns([client]) for name in names}
 
 
 def run_demo(folder: Path, spec: Spec, tables: dict[str, pa.Table], say: Say) -> Path:

@@ -122,15 +122,12 @@ class SpecDesk:
     def finish(self, finished: Finished) -> None:
         """Add the models to the site's run folder, from which `predict` answers."""
         assert self._prepared is not None
-        federation = self._prepared[1]
-        label = finished.post.label
-        folder = RunFolder(self.own.folder / RESULT)
+        folder, name = RunFolder(self.own.folder / RESULT), f"{safe_name(finished.post.label)}-seed{finished.post.seed}"
         folder.path.mkdir(parents=True, exist_ok=True)
-        name = f"{safe_name(label)}-seed{finished.post.seed}"
         folder.write_model(f"{name}/personal", finished.personal)
         if finished.shared is not None:
             folder.write_model(f"{name}/shared", finished.shared)
-        folder.write_names(federation)
+        folder.write_names(self._prepared[1])
         folder.write_spec(self._own_spec())
         folder.write_json(f"scores/{name}.json", finished.scores)
         folder.finish()

@@ -12,7 +12,6 @@ from idiolect.engines.deploy.coordinator import Coordinator, Job, Standing
 from idiolect.engines.deploy.link import Link
 from idiolect.engines.deploy.saved import Saved, train_on, train_saved
 from idiolect.engines.deploy.wire import Facts
-from idiolect.engines.deploy.worker import shapes_of
 from idiolect.engines.door import admit, own_settings, participation_of, run_precision
 from idiolect.experiments.build import Built
 from idiolect.experiments.deploy.agreement import Agreed
@@ -99,8 +98,6 @@ class MethodRuns(NamedTuple):
             chosen = {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()}
             return common | {"number": number, "chosen": chosen, "leaves": leaves}
 
-        rows = federation.train
-        target = (rows.targets.shape[1:], rows.targets.dtype.name)
         return Job(
             method.label,
             with_private_noise(admitted),
@@ -109,7 +106,7 @@ class MethodRuns(NamedTuple):
             participation,
             prepared.scores,
             prepared.choose_by,
-            shapes_of(federation.input_shape, target, rows.weights is not None, precision),
+            federation.train,
             begin,
             None if federation.preparation is None else padded(federation.preparation, clients),
             prepared.spec.privacy.is_on,
