@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
-from jax.typing import DTypeLike
 
 from idiolect.core import keys
 from idiolect.core.addressing import address
@@ -26,7 +25,7 @@ from idiolect.core.tree import Tree, size_in_bytes
 from idiolect.engines import door
 from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step
 from idiolect.engines.server import deliver, open_round, server_init
-from idiolect.engines.start import LOOK_AHEAD
+from idiolect.engines.start import LOOK_AHEAD, example_of
 from idiolect.record.schema import Flops, Storage
 
 
@@ -165,14 +164,3 @@ def _steps(algorithm: Algorithm, root: Key, server: Tree, rows: int) -> float:
 
     first = algorithm.steps(algorithm.broadcast(root, server), rows)
     return float(first) if isinstance(first, int) else float(np.mean([in_round(one) for one in range(LOOK_AHEAD)]))
-
-
-def example_of(rows: Rows, number: int, dtype: DTypeLike) -> ClientData:
-    """The shapes of a client with so many rows."""
-
-    def shape(values: np.ndarray) -> jax.ShapeDtypeStruct:
-        kind = dtype if np.issubdtype(values.dtype, np.floating) else jax.dtypes.canonicalize_dtype(values.dtype)
-        return jax.ShapeDtypeStruct((number, *values.shape[1:]), kind)
-
-    weights = None if rows.weights is None else jax.ShapeDtypeStruct((number,), dtype)
-    return ClientData(shape(rows.inputs), shape(rows.targets), jax.ShapeDtypeStruct((), jnp.int32), weights)

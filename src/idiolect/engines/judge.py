@@ -17,7 +17,6 @@ from idiolect.core.keys import Key
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.engines import door
-from idiolect.engines.door import Splits
 from idiolect.engines.evaluate import (
     Judging,
     Moment,
@@ -30,12 +29,11 @@ from idiolect.engines.evaluate import (
 )
 from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Measure, Plan
-from idiolect.engines.population import InMemory, load, to_device
+from idiolect.engines.population import SPLITS, InMemory, held_capacity, load, load_held, to_device
 from idiolect.engines.recording import ClientScores, Row, compare_record, history_row, to_lists
 from idiolect.engines.shard import Shards, to_host
 from idiolect.engines.state import Snapshot, State, choose_lanes
 
-SPLITS = ("validation", "test")
 Who = tuple[Algorithm, Key]  # one lane's algorithm and the root of its draws
 
 
@@ -180,7 +178,7 @@ def rows_of(plan: Plan, split: str, clients: np.ndarray, only: np.ndarray | None
     if name in plan.held:
         return plan.held[name]
     federation, dtype = plan.federation, door.PRECISIONS[plan.training.precision]
-    capacity = _capacity(federation)
+    capacity = held_capacity(federation)
 
     def read(some: np.ndarray) -> ClientData:
         return load(getattr(federation, split), some, capacity, dtype)
@@ -190,11 +188,6 @@ def rows_of(plan: Plan, split: str, clients: np.ndarray, only: np.ndarray | None
     if isinstance(plan.population, InMemory):
         plan.held[name] = rows
     return rows
-
-
-def _capacity(federation: Splits) -> int:
-    """One for both splits, so that one compiled program evaluates both."""
-    return max(1, *(int(getattr(federation, split).counts.max(initial=0)) for split in SPLITS))
 
 
 def score_new_clients(plan: Plan, who: Who, at: Snapshot) -> ClientScores:
@@ -209,5 +202,5 @@ def score_new_clients(plan: Plan, who: Who, at: Snapshot) -> ClientScores:
     with door.run_precision(plan.training.precision):
         train = to_device(held_out.train.pad(clients), dtype)
         now = Moment(*who, np.int32(at.round), at.server, clients, (), train)
-        both = {split: to_device(getattr(held_out, split).pad(clients, _capacity(held_out)), dtype) for split in SPLITS}
+        both = load_held(held_out, clients, dtype)
         return {split: to_lists(evaluate_new_clients(now, rows, names=plan.scores)) for split, rows in both.items()}

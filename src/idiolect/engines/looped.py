@@ -26,7 +26,7 @@ from idiolect.engines.round import (
     Outcome,
     RoundCost,
     finish_round,
-    finite_rows,
+    is_finite,
     put_back,
     round_cost,
     whole_cohort,
@@ -110,6 +110,4 @@ def _cost(members: Cohort, done: list[Done]) -> RoundCost:
     return round_cost(members, Tally(*tally), steps, finite, steps.sum())
 
 
-@jax.jit
-def _finite(leaves: Tree) -> jax.Array:
-    return finite_rows(jax.tree.map(lambda leaf: leaf[None], leaves), 1)[0]
+_finite = jax.jit(is_finite)

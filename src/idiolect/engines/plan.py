@@ -25,7 +25,7 @@ from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.on_disk import OnDisk
-from idiolect.engines.population import InMemory, to_device
+from idiolect.engines.population import InMemory
 from idiolect.engines.shard import Shards, make_shards
 from idiolect.engines.start import WireTypes
 
@@ -177,7 +177,7 @@ def make_plan(
             algorithm=stacked,
             roots=roots,
             turns=turns,
-            wire=start.wire_types(admitted[0], to_device(rows.pad(np.arange(1), population.capacity), dtype)),
+            wire=start.wire_types_of(admitted[0], rows, population.capacity, dtype),
             shards=shards,
         )
 

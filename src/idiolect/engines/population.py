@@ -21,6 +21,8 @@ from idiolect.data.store import is_mapped, read_clients
 from idiolect.engines.shard import Shards, pick, to_host
 from idiolect.engines.start import init_lanes
 
+SPLITS = ("validation", "test")
+
 
 def to_device(data: ClientData, dtype: DTypeLike) -> ClientData:
     """Padded rows as device arrays, floating ones in the run's precision."""
@@ -49,6 +51,17 @@ def padded(rows: Rows, clients: np.ndarray, capacity: int) -> ClientData:
         return rows.pad(clients, capacity)
     inputs, targets = (part.reshape(rows.clients, capacity, *part.shape[1:]) for part in (rows.inputs, rows.targets))
     return ClientData(inputs, targets, rows.counts.astype(np.int32), None)
+
+
+def held_capacity(parts: object) -> int:
+    """One for validation and test rows, so that one compiled program evaluates both; a masked row where is none."""
+    return max(1, *(int(getattr(parts, split).counts.max(initial=0)) for split in SPLITS))
+
+
+def load_held(parts: object, clients: np.ndarray, dtype: DTypeLike) -> dict[str, ClientData]:
+    """The named clients' validation and test rows on the device."""
+    capacity = held_capacity(parts)
+    return {split: to_device(getattr(parts, split).pad(clients, capacity), dtype) for split in SPLITS}
 
 
 class Gathered(NamedTuple):

@@ -201,6 +201,11 @@ def finite_rows(stacked: Tree, rows: int) -> jax.Array:
     return functools.reduce(jnp.logical_and, sums, jnp.ones(rows, bool))
 
 
+def is_finite(one: Tree) -> jax.Array:
+    """Whether all leaves of a tree are."""
+    return finite_rows(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one), 1)[0]
+
+
 def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
     """One whole round: local work, reduction, server step, settle. `cohort` None means all clients."""
     if cohort is None:

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from idiolect.core import keys
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.data import ClientData
+from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key, StartKeys
 from idiolect.core.kinds import Carries
 from idiolect.core.objective import Prepares
@@ -87,6 +88,22 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
     """What an algorithm sends clients of such rows, of which shapes alone are read; nothing is computed."""
     client = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
     return jax.eval_shape(_trace_messages, algorithm, client)
+
+
+def wire_types_of(algorithm: Algorithm, rows: Rows, number: int, dtype: DTypeLike) -> WireTypes:
+    """The same for a client with so many rows."""
+    return jax.eval_shape(_trace_messages, algorithm, example_of(rows, number, dtype))
+
+
+def example_of(rows: Rows, number: int, dtype: DTypeLike) -> ClientData:
+    """The shapes of a client with so many rows."""
+
+    def shape(values: np.ndarray) -> jax.ShapeDtypeStruct:
+        kind = dtype if np.issubdtype(values.dtype, np.floating) else jax.dtypes.canonicalize_dtype(values.dtype)
+        return jax.ShapeDtypeStruct((number, *values.shape[1:]), kind)
+
+    weights = None if rows.weights is None else jax.ShapeDtypeStruct((number,), dtype)
+    return ClientData(shape(rows.inputs), shape(rows.targets), jax.ShapeDtypeStruct((), jnp.int32), weights)
 
 
 @jax.jit  # never compiled; JAX keeps the trace, which every session, fold and site of the same shapes asks for again

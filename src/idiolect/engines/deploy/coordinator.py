@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core import keys
@@ -35,12 +34,12 @@ from idiolect.engines.deploy.masked import MaskedUploads
 from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
 from idiolect.engines.deploy.uploads import Arrived, OpenUploads
 from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, pack
-from idiolect.engines.deploy.worker import SPLITS, settings_digest
-from idiolect.engines.footprint import example_of
+from idiolect.engines.deploy.worker import settings_digest
+from idiolect.engines.population import SPLITS
 from idiolect.engines.recording import ClientScores, ModelScores, Row, compare_record, history_row, to_lists
-from idiolect.engines.round import RoundCost, finite_rows
+from idiolect.engines.round import RoundCost, is_finite
 from idiolect.engines.server import deliver, open_round, server_init, server_step
-from idiolect.engines.start import wire_types
+from idiolect.engines.start import wire_types_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +88,7 @@ def _opened(algorithm: Algorithm, root: Key, number: jax.Array, server: Tree) ->
 def _stepped(now: Round, server: Tree, partial: Tree) -> tuple[Tree, jax.Array]:
     """The server after a round, and whether it is finite."""
     moved = server_step(now, server, partial)
-    return moved, finite_rows(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], moved), 1)[0]
+    return moved, is_finite(moved)
 
 
 @jax.jit
@@ -105,9 +104,7 @@ class Coordinator:
         self.sites = {number: site for site, number in link.numbers.items()}
         with door.run_precision(job.training.precision):
             self.root = keys.root_key(job.seed)
-            one = example_of(job.rows, 1, door.PRECISIONS[job.training.precision])
-            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), one)
-            self.wire = wire_types(job.algorithm, shapes)
+            self.wire = wire_types_of(job.algorithm, job.rows, 1, door.PRECISIONS[job.training.precision])
             self.terms, self.forms = Terms(job.algorithm, job.participation, self.wire), self.wire.of_one()
             # a method that refuses a chance below 1 to take part cannot do without a single site
             needs_all = fit_of(job.algorithm, 0.5).refused is not None

@@ -37,8 +37,9 @@ from idiolect.engines.deploy.wire import (
     pack,
     unpack,
 )
-from idiolect.engines.deploy.worker import SPLITS, Post, Worker, settings_digest
+from idiolect.engines.deploy.worker import Post, Worker, settings_digest
 from idiolect.engines.evaluate import Delivered
+from idiolect.engines.population import SPLITS
 from idiolect.engines.start import WireTypes
 
 COORDINATOR = "The coordinator"

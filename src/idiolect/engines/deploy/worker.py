@@ -24,11 +24,9 @@ from idiolect.engines.client import Done, Round, Task, client_init, client_round
 from idiolect.engines.deploy.reports import Scores, Work
 from idiolect.engines.deploy.wire import digest
 from idiolect.engines.evaluate import Delivered, Judging, Moment, models_and_outputs, score_clients
-from idiolect.engines.population import to_device
-from idiolect.engines.round import finite_rows
+from idiolect.engines.population import load_held, to_device
+from idiolect.engines.round import is_finite
 from idiolect.engines.start import wire_types
-
-SPLITS = ("validation", "test")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +56,7 @@ def _start(algorithm: Algorithm, root: keys.Key, client: jax.Array, data: Client
 @jax.jit
 def _work(task: Task) -> tuple[Done, jax.Array]:
     done = client_round(task)
-    leaves = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (done.upload, done.state))
-    return done, finite_rows(leaves, 1)[0]
+    return done, is_finite((done.upload, done.state))
 
 
 @jax.jit
@@ -100,9 +97,7 @@ class Worker:
             self.root = keys.root_key(post.seed)
             one = np.zeros(1, np.int64)
             self._train = to_device(post.train.pad(one), dtype)
-            # empty parts get a masked row, since no program takes none
-            capacity = max(1, *(int(getattr(post, split).counts[0]) for split in SPLITS))  # one program for both
-            self._held = {split: to_device(getattr(post, split).pad(one, capacity), dtype) for split in SPLITS}
+            self._held = load_held(post, one, dtype)
             self.data: ClientData = jax.tree.map(lambda leaf: leaf[0], self._train)
             self.forms = wire_types(post.algorithm, self._train).of_one()
             self.state_form = jax.eval_shape(_start, post.algorithm, self.root, np.int32(post.number), self.data)[0]
