@@ -121,9 +121,7 @@ def balanced_accuracy(outputs: Array, targets: Array, mask: Array, weights: Arra
     rows = nothing.at[classes].add(counted, mode="drop")
     hits = nothing.at[classes].add(right, mode="drop")
     present = rows > 0
-    if weights is not None:
-        return mean_where(hits / jnp.where(present, rows, 1), present)
-    return mean_where(hits / jnp.maximum(rows, 1), present)
+    return mean_where(hits / jnp.where(present, rows, 1), present)
 
 
 def _of_positions(weights: Array, targets: Array) -> Array:
@@ -307,7 +305,7 @@ def _class_shares(class_fractions: Iterable[float] | None) -> list[float]:
     return shares
 
 
-_OF_NUMBERS = {"regression": ("squared_error", "a number"), "counts": ("poisson_deviance", "a count")}
+_OF_NUMBERS = {"regression": "a number", "counts": "a count"}
 
 
 def default_score(task_kind: str, class_fractions: Iterable[float] | None = None) -> tuple[str, str]:
@@ -316,11 +314,9 @@ def default_score(task_kind: str, class_fractions: Iterable[float] | None = None
     Accuracy, unless the rarest class that occurs holds under 10 % of all rows and under half of an even share
     (ten even classes are not imbalanced): then `auc` for two classes, `balanced_accuracy` for more.
     """
+    name = proper_score(task_kind)
     if task_kind in _OF_NUMBERS:
-        name, target = _OF_NUMBERS[task_kind]
-        return name, f"Scored by {name} (mean over rows, lower is better): the target is {target}."
-    if task_kind != "classification":
-        raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
+        return name, f"Scored by {name} (mean over rows, lower is better): the target is {_OF_NUMBERS[task_kind]}."
     shares = _class_shares(class_fractions)
     rarest, commonest, classes = min(shares), max(shares), len(shares)
     if classes == 1 or rarest >= min(RARE_FRACTION, 0.5 / classes):
