@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +65,8 @@ class Dataset:
 def _read(name: str, row: dict[str, Any]) -> Dataset:
     originals = tuple(Original(address, checksum or None) for address, checksum in row.pop("originals").items())
     convert = getattr(conversions, row.pop("convert", name))
-    known = {path: _read_known(**fields) for path, fields in row.pop("known", {}).items()}
+    known = {path: Known(**fields) for path, fields in row.pop("known", {}).items()}
     return Dataset(name=name, originals=originals, convert=convert, known=known, **row)
-
-
-def _read_known(sha256: str, arrays: Sequence[str] = (), means: Mapping[str, float] | None = None) -> Known:
-    return Known(sha256, tuple(arrays), means or {})
 
 
 DATASETS = {name: _read(name, row) for name, row in tomllib.loads(CATALOGUE.read_text(encoding="utf-8")).items()}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Known:
     in their last digits."""
 
     sha256: str
-    arrays: tuple[str, ...] = ()
+    arrays: Sequence[str] = ()
     means: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -38,7 +38,8 @@ def read_leaf_json(path: str | Path) -> LeafData:
     path = Path(path)
     users = _read_users(_files(path))
     inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
-    alphabet = _alphabet([*inputs, *targets]) if any(map(_is_text, inputs)) else ""
+    texts = [entry for entry in (*inputs, *targets) if isinstance(entry, str)] if any(map(_is_text, inputs)) else []
+    alphabet = "".join(sorted(set().union(*texts)))
     offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
     # texts beside texts are characters to guess, beside numbers they are names of classes
     labels = not alphabet and bool(targets) and all(map(_is_text, targets))
@@ -56,7 +57,14 @@ def _files(path: Path) -> list[Path]:
 def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
     users: dict[str, UserRows] = {}
     for file in files:
-        for user, rows in _users(file):
+        content = _content(file)
+        names, samples, data = (content[key] for key in KEYS)
+        if not (isinstance(names, list) and isinstance(samples, list) and isinstance(data, dict)):
+            raise RequestError(f"{file} is not a LEAF file: users and num_samples must be lists, user_data an object.")
+        if len(names) != len(samples):
+            raise RequestError(f"{file} names {len(names)} users but {len(samples)} sample counts.")
+        for user, amount in zip(names, samples):
+            rows = _rows_of(file, user, amount, data)
             if user in users:
                 raise RequestError(f"{file} repeats the user {user!r}; each user may appear once.")
             users[user] = rows
@@ -65,10 +73,6 @@ def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
 
 def _is_text(entry: Entry) -> bool:
     return isinstance(entry, str)
-
-
-def _alphabet(entries: list[Entry]) -> str:
-    return "".join(sorted(set().union(*(entry for entry in entries if isinstance(entry, str)))))
 
 
 def refuse_token_numbers(path: str | Path, inputs: np.ndarray) -> list[str]:
@@ -97,18 +101,6 @@ def next_token_targets(path: str | Path, inputs: np.ndarray, targets: np.ndarray
     sequences = np.full(inputs.shape, NO_TARGET, np.int32)
     sequences[:, -1] = targets
     return sequences
-
-
-def _users(file: Path) -> Iterator[tuple[str, UserRows]]:
-    """(user, {'x': [...], 'y': [...]}) of one file, checked."""
-    content = _content(file)
-    users, samples, data = (content[key] for key in KEYS)
-    if not (isinstance(users, list) and isinstance(samples, list) and isinstance(data, dict)):
-        raise RequestError(f"{file} is not a LEAF file: users and num_samples must be lists, user_data an object.")
-    if len(users) != len(samples):
-        raise RequestError(f"{file} names {len(users)} users but {len(samples)} sample counts.")
-    for user, amount in zip(users, samples):
-        yield user, _rows_of(file, user, amount, data)
 
 
 def _rows_of(file: Path, user: object, amount: object, data: Mapping[str, object]) -> UserRows:

@@ -35,14 +35,13 @@ class Preparation:
     """How columns were prepared, and what was sent for it; every client once, before round 0."""
 
     way: str
-    clients: int
     rows: np.ndarray  # (clients,) that each client's numbers were computed from
     sent: tuple[Sent, ...] = ()
 
     @property
     def upload_bytes(self) -> np.ndarray:
         """(clients,) that each client sends."""
-        return sum((part.upload_bytes for part in self.sent), np.zeros(self.clients, np.int64))
+        return sum((part.upload_bytes for part in self.sent), np.zeros(len(self.rows), np.int64))
 
     @property
     def download_bytes(self) -> int:
@@ -52,12 +51,12 @@ class Preparation:
     @property
     def total_bytes(self) -> int:
         """Both ways, all clients."""
-        return int(self.upload_bytes.sum()) + self.clients * self.download_bytes
+        return int(self.upload_bytes.sum()) + len(self.rows) * self.download_bytes
 
     def only(self, clients: np.ndarray) -> Preparation:
         """The same for some of the clients."""
         sent = tuple(dataclasses.replace(part, upload_bytes=part.upload_bytes[clients]) for part in self.sent)
-        return dataclasses.replace(self, clients=len(clients), rows=self.rows[clients], sent=sent)
+        return dataclasses.replace(self, rows=self.rows[clients], sent=sent)
 
 
 def sent_for(summaries: Mapping[str, Numbers | Texts], way: str) -> tuple[Sent, ...]:
@@ -71,8 +70,7 @@ def sent_for(summaries: Mapping[str, Numbers | Texts], way: str) -> tuple[Sent, 
             content = "count, missing, mean, sum of squares, lowest, highest, whether there are others"
             found.append(Sent(name, content, each.wire_bytes, int(add_numbers(each).wire_bytes[0])))
         else:
-            marks = np.full(len(each.present), 1, np.int64)
-            found.append(Sent(name, "whether values are missing", marks, 1))
+            found.append(Sent(name, "whether values are missing", np.ones(len(each.present), np.int64), 1))
     return tuple(found)
 
 

@@ -31,21 +31,15 @@ class TargetColumns:
     counts: bool = False
 
 
-class Prepared(NamedTuple):
-    """The columns with targets of the task's kind, the task, and how it was found."""
-
-    columns: dict[str, Column]
-    task: str
-    notes: list[str]
-
-
-def prepare_targets(columns: dict[str, Column], targets: tuple[str, ...], task: str | None) -> Prepared:
-    """Decide the task where it is not given; texts that are numbers become numbers for a regression."""
+def prepare_targets(
+    columns: dict[str, Column], targets: tuple[str, ...], task: str | None
+) -> tuple[dict[str, Column], str, list[str]]:
+    """The columns with targets of the task's kind, the task, decided where it is not given, and what was done."""
     notes: list[str] = []
     if task is None:
         task, reason = _infer_task(columns, targets)
         notes.append(reason)
-    return Prepared(columns | {name: _as_target(columns[name], task, notes) for name in targets}, task, notes)
+    return columns | {name: _as_target(columns[name], task, notes) for name in targets}, task, notes
 
 
 def _as_target(column: Column, task: str, notes: list[str]) -> Column:
@@ -107,21 +101,17 @@ def fit_targets(columns: Sequence[Column], learners: Learners, task: str, scalin
         what = {"classification": "Classification needs", "counts": "Counts need"}[task]
         raise RequestError(f"{what} one target column, got {len(names)}; use --task regression.")
     if task == "classification":
-        return _fit_classes(columns[0], learners)
+        classes, codes = encode_labels(columns[0].labels)
+        if len(classes) < 2:
+            raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
+        each = summarise_texts([classes[code] for code in codes.tolist()], learners.owner, len(learners.names))
+        return FittedTargets(TargetColumns(names, classes, kinds=kinds), {names[0]: each}, [])
     every_value = target_values(columns)
     if task == "counts":
         check_counts(every_value, f"the target {names[0]!r}")
     values, owner = every_value[learners.training], learners.owner[learners.training]
     sent = {name: summarise_numbers(own, owner, len(learners.names)) for name, own in zip(names, values.T)}
     return scale_targets(names, kinds, task, sent, scaling)
-
-
-def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
-    classes, codes = encode_labels(column.labels)
-    if len(classes) < 2:
-        raise RequestError(f"The target {column.name!r} is always {classes[0]!r}; choose a column that varies.")
-    each = summarise_texts([classes[code] for code in codes.tolist()], learners.owner, len(learners.names))
-    return FittedTargets(TargetColumns((column.name,), classes, kinds=(column.kind or TEXT,)), {column.name: each}, [])
 
 
 def scale_targets(

@@ -108,7 +108,9 @@ def label_doubts(
 ) -> list[str]:
     """Sentences about labels that look like slips; `names` and `codes` are those of `encode_labels`."""
     doubts = []
-    negative = _negative(values, names)
+    # -1 against 1 is a usual pair of classes
+    doubtful = values.dtype.kind in "if" and set(names) != {"-1", "1"}
+    negative = len(np.unique(values[values < 0])) if doubtful else 0
     if negative:
         others = f", and {negative - 1} other negative labels likewise" if negative > 1 else ""
         row = int(np.argwhere(codes == 0)[0][0])
@@ -126,10 +128,3 @@ def label_doubts(
             "slip."
         )
     return doubts
-
-
-def _negative(values: np.ndarray, names: tuple[str, ...]) -> int:
-    """How many different labels are negative; -1 against 1 is a usual pair of classes."""
-    if values.dtype.kind not in "if" or set(names) == {"-1", "1"}:
-        return 0
-    return len(np.unique(values[values < 0]))
