@@ -10,7 +10,7 @@ from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data import conversions
-from idiolect.data.known_rows import Known
+from idiolect.data.packing import Known
 
 CATALOGUE = Path(__file__).with_name("catalogue.toml")
 

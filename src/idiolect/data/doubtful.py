@@ -73,7 +73,8 @@ def _reason(column: Column, first: bool) -> str | None:
         )
     if _is_row_number(column, first):
         return f"Column {name!r} has another whole number in every row, as an index has, and was left out; {keep}."
-    if _is_one_per_row(column):
+    named = column.kind == TEXT or column.has_long_integers
+    if named and column.present >= max(FEWEST_ROWS, len(column) / 2) and column.distinct == column.present:
         return f"Column {name!r} has another value in every row, as an id has, and was left out; {keep}."
     return None
 
@@ -97,12 +98,6 @@ def _is_row_number(column: Column, first: bool) -> bool:
     counts_up = values.min() in (0, 1) and values.max() - values.min() == len(values) - 1
     says_id = any(pattern.search(column.name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
     return len(values) >= FEWEST_ROWS and bool(counts_up or says_id)
-
-
-def _is_one_per_row(column: Column) -> bool:
-    if column.kind != TEXT and not column.has_long_integers:
-        return False
-    return column.present >= max(FEWEST_ROWS, len(column) / 2) and column.distinct == column.present
 
 
 def client_copy_warnings(columns: Sequence[Column], owner: np.ndarray) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.kinds import NUMBER, TEXT
-from idiolect.data.summaries import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
+from idiolect.data.preparation import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
 from idiolect.record.words import counted
 
 MOST_LEVELS = 200  # a text column with more different values is a name or free text, not a category

@@ -15,8 +15,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.catalogue import Dataset
 from idiolect.data.compressed import existing
 from idiolect.data.downloading import Report, download
-from idiolect.data.known_rows import difference
-from idiolect.data.packing import Content, digest, pack
+from idiolect.data.packing import Content, difference, digest, pack
 from idiolect.record.errors import FetchError
 from idiolect.record.files import make_writable, whole
 from idiolect.record.lock import locked

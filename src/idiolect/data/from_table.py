@@ -18,11 +18,10 @@ from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, Owned, assemble
 from idiolect.data.kinds import NUMBER, TEXT, TRUTH, is_number
 from idiolect.data.names import encode_names, lookalike_warnings
-from idiolect.data.preparation import GIVEN, Preparation, small_client_warnings
+from idiolect.data.preparation import GIVEN, Learners, Preparation, small_client_warnings
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, Plan, Split, plan
-from idiolect.data.summaries import Learners
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read, require_columns
 from idiolect.data.target_columns import prepare_targets

@@ -15,8 +15,7 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import Column, columns_of
 from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_column, own_scales, unscaled
 from idiolect.data.kinds import TEXT
-from idiolect.data.preparation import LOCAL, Preparation, sent_for
-from idiolect.data.summaries import Learners, Numbers
+from idiolect.data.preparation import LOCAL, Learners, Numbers, Preparation, sent_for
 from idiolect.data.tables import read_table, require_columns
 from idiolect.data.target_columns import FittedTargets, TargetColumns, fit_targets, target_values
 from idiolect.data.task import Task, label_name
@@ -65,12 +64,7 @@ class Preprocessing:
 
     @classmethod
     def of_fitted(
-        cls,
-        fitted: Mapping[str, Fitted],
-        targets: FittedTargets,
-        request: TableRequest,
-        rows: np.ndarray,
-        nothing: str,
+        cls, fitted: Mapping[str, Fitted], targets: FittedTargets, request: TableRequest, rows: np.ndarray, nothing: str
     ) -> tuple[Preprocessing, Preparation]:
         """The recipe of fitted columns, and what was sent for it; `nothing` refuses a table without an input.
 
@@ -187,9 +181,9 @@ class Preprocessing:
         """The recipe that `to_json` wrote."""
         try:
             content = json.loads(text)
-            own = content["own"]
+            own, kinds = content["own"], {kind.__name__: kind for kind in (NumberColumn, CategoryColumn)}
             return cls(
-                tuple(_column(entry) for entry in content["columns"]),
+                tuple(kinds[entry["kind"]](**_frozen(entry["column"])) for entry in content["columns"]),
                 TargetColumns(**_frozen(content["target"])),
                 tuple(content["notes"]),
                 content["client"],
@@ -198,11 +192,6 @@ class Preprocessing:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"This is not a preprocessing recipe ({error}); read what to_json wrote.") from error
-
-
-def _column(entry: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    kind = {kind.__name__: kind for kind in (NumberColumn, CategoryColumn)}[entry["kind"]]
-    return kind(**_frozen(entry["column"]))
 
 
 def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:

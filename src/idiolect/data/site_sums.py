@@ -19,10 +19,9 @@ from idiolect.data.feature_columns import Fitted, NumberColumn, fit_category, fi
 from idiolect.data.from_table import choose_features, drop_incomplete, plan_rows
 from idiolect.data.kinds import NUMBER, TEXT
 from idiolect.data.names import encode_names
-from idiolect.data.preparation import LOCAL, Preparation
+from idiolect.data.preparation import LOCAL, Numbers, Preparation, Texts, summarise_numbers
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import TEST, TRAIN, VALIDATION
-from idiolect.data.summaries import Numbers, Texts, summarise_numbers
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read
 from idiolect.data.target_columns import FittedTargets, TargetColumns, prepare_targets, scale_targets, target_values

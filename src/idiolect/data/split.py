@@ -136,7 +136,12 @@ class _Draw(NamedTuple):
 
     def as_given(self, given: np.ndarray, split: Split) -> tuple[np.ndarray, bool]:
         """The parts that a column names, and whether validation rows are drawn because it names none."""
-        parts = _given_parts(given)
+        distinct, codes = np.unique(given.astype(str), return_inverse=True)
+        words = [value.strip().lower() for value in distinct]
+        unknown = next((str(value) for value, word in zip(distinct, words) if word not in SPELLINGS), None)
+        if unknown is not None:
+            raise RequestError(f"A split column must say train, validation or test, got {unknown!r}.")
+        parts = np.array([SPELLINGS[word] for word in words], np.int8)[codes]
         training = np.bincount(self.owner[parts == TRAIN], minlength=len(self.names))
         if training.min() == 0:
             raise RequestError(
@@ -252,36 +257,23 @@ def _amount(held_out: float, clients: int) -> int:
     return int(held_out) if whole else round(float(held_out) * clients)
 
 
-def _given_parts(given: np.ndarray) -> np.ndarray:
-    distinct, codes = np.unique(given.astype(str), return_inverse=True)
-    parts = []
-    for value in distinct:
-        word = value.strip().lower()
-        if word not in SPELLINGS:
-            raise RequestError(f"A split column must say train, validation or test, got {str(value)!r}.")
-        parts.append(SPELLINGS[word])
-    return np.array(parts, np.int8)[codes]
-
-
 def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool) -> list[str]:
+    """Who has no rows of a part though it has several rows, and which rows no part has."""
+    notes = []
     ones, unused = int((counts == 1).sum()), int((parts == UNUSED).sum())
-    wanted = (("validation", VALIDATION), ("test", TEST))
-    notes = [_note_of_part(word, owner[parts == part], counts, given) for word, part in wanted]
     if ones:
-        single = f"{ones} clients have a single row each: it trains, and they have no validation or test rows."
-        one = "1 client has a single row: it trains, and the client has no validation or test rows."
-        notes.insert(0, one if ones == 1 else single)
+        one = "client has a single row: it trains, and the client has no validation or test rows."
+        several = "clients have a single row each: it trains, and they have no validation or test rows."
+        notes.append(counted(ones, one, several))
+    for word, part in (("validation", VALIDATION), ("test", TEST)):
+        present = np.bincount(owner[parts == part], minlength=len(counts)) > 0
+        without = int((~present & (counts > 1)).sum())
+        if without and present.any():
+            who = counted(without, "client with more than one row has", "clients with more than one row have")
+            notes.append(f"{who} too few for {word} rows.")
+        elif without and given:  # or else that was to be expected
+            notes.append(f"The split column gives no {word} rows to any client.")
     if unused:
         rows = counted(unused, "row is", "rows are")
         notes.append(f"{rows} not used, because the split fractions sum to less than 1.")
-    return list(filter(None, notes))
-
-
-def _note_of_part(word: str, owner: np.ndarray, counts: np.ndarray, given: bool) -> str:
-    """Who has no such rows though it has several; nothing where that was to be expected."""
-    present = np.bincount(owner, minlength=len(counts)) > 0
-    without = int((~present & (counts > 1)).sum())
-    if without and present.any():
-        who = counted(without, "client with more than one row has", "clients with more than one row have")
-        return f"{who} too few for {word} rows."
-    return f"The split column gives no {word} rows to any client." if without and given else ""
+    return notes

@@ -12,7 +12,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, NUMBER, TEXT, convert, is_number
-from idiolect.data.summaries import Learners, Numbers, Texts, add_numbers, summarise_numbers, summarise_texts
+from idiolect.data.preparation import Learners, Numbers, Texts, add_numbers, summarise_numbers, summarise_texts
 from idiolect.data.task import FEW_VALUES, check_counts, encode_labels, infer_kind
 
 
