@@ -133,13 +133,11 @@ def _quoted_columns(content: bytes, separator: str, width: int) -> frozenset[int
         )
     except MALFORMED:
         return frozenset()
-    quoted, bare = set(), 0
+    quoted, filled = set(), 0
     for position, column in enumerate(raw.slice(1).columns):
         cells = pc.utf8_trim_whitespace(column)
         cells = cells.filter(pc.not_equal(cells, ""))
-        marked = pc.sum(pc.starts_with(cells, '"')).as_py() or 0
-        if len(cells) and marked == len(cells):
+        filled += len(cells) > 0
+        if len(cells) and pc.all(pc.starts_with(cells, '"')).as_py():
             quoted.add(position)
-        elif len(cells):
-            bare += 1
-    return frozenset(quoted) if bare else frozenset()
+    return frozenset(quoted) if filled > len(quoted) else frozenset()

@@ -282,9 +282,8 @@ def assemble(
         # -1 for rows of clients that are not gathered now: those held out, or those that train
         position = place[rows.owner]
         *parts, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
-        # every part in the order of clients, which `Rows` needs: its offsets say where each begins
-        first, second, third = (_by_client(position, chosen) for chosen in parts)
-        train, validation, test = (_rows_at(rows, position, index, len(clients)) for index in (first, second, third))
+        found = (_rows_of(rows, position, chosen, len(clients)) for chosen in parts)
+        (train, first), (validation, second), (test, third) = found
         names = tuple(rows.names[client] for client in clients)
         check_training_weights(train, names)
         return cls(
@@ -327,16 +326,13 @@ def no_rows(like: Rows) -> Rows:
     return Rows(like.inputs[:0], like.targets[:0], np.zeros(like.clients + 1, np.int64), nothing)
 
 
-def _by_client(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Numbers of the chosen rows, client after client, each client's in their first order."""
+def _rows_of(rows: Owned, owner: np.ndarray, chosen: np.ndarray, clients: int) -> tuple[Rows, np.ndarray]:
+    """The chosen rows, client after client as `Rows` needs them, and their numbers."""
     index = np.flatnonzero(chosen)
     # stable: a stream of rows, and a split by time, keep the order they came in
-    return index[np.argsort(owner[index], kind="stable")]
-
-
-def _rows_at(rows: Owned, owner: np.ndarray, index: np.ndarray, clients: int) -> Rows:
+    index = index[np.argsort(owner[index], kind="stable")]
     weights = take_weights(rows.weights, index)
-    return Rows(rows.inputs[index], rows.targets[index], _offsets(owner[index], clients), weights)
+    return Rows(rows.inputs[index], rows.targets[index], _offsets(owner[index], clients), weights), index
 
 
 def _offsets(owner: np.ndarray, clients: int) -> np.ndarray:

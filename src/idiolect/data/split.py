@@ -107,7 +107,7 @@ def plan(
     else:
         parts = draw.deal(np.zeros(len(owner), np.int8), split.fractions, "split")
     notes += _notes(parts, owner, counts, given is not None)
-    chosen = np.zeros(1, bool) if least == 1 else choose_held_out(names, held_out, seed)
+    chosen = np.zeros(1, bool) if least == 1 else draw_held_out(names, held_out, seed, least)
     return Plan(parts, chosen, tuple(notes), drawn)
 
 
@@ -219,19 +219,11 @@ def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, i
     return sizes[0], sizes[1], sizes[2], sizes[3]
 
 
-def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
-    """Booleans per client, of which two at least train."""
-    chosen = draw_held_out(names, held_out, seed)
-    if (~chosen).sum() < 2:
-        raise RequestError(
-            f"held_out must leave at least 2 of {len(names)} clients to train, got {chosen.sum()} held "
-            "out; hold out fewer."
-        )
-    return chosen
+def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int, leave: int = 0) -> np.ndarray:
+    """Booleans per client, of which `leave` at least train.
 
-
-def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
-    """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
+    A number or fraction is drawn by a rank of each name, whatever their order.
+    """
     if isinstance(held_out, (int, float, np.integer, np.floating)):
         # by a hash of each name: a client that joins or leaves moves no other client in or out
         wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
@@ -243,8 +235,14 @@ def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.nd
             raise RequestError(
                 f"held_out names the client {unknown!r}, which is not in the data.{nearest(unknown, names)}"
             )
-    chosen = set(wanted)
-    return np.array([name in chosen for name in names], bool)
+    taken = set(wanted)
+    chosen = np.array([name in taken for name in names], bool)
+    if (~chosen).sum() < leave:
+        raise RequestError(
+            f"held_out must leave at least {leave} of {len(names)} clients to train, got {chosen.sum()} held "
+            "out; hold out fewer."
+        )
+    return chosen
 
 
 def _amount(held_out: float, clients: int) -> int:
