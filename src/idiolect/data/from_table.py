@@ -56,13 +56,10 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     _refuse_too_large(fitted, inputs, values)
     # doubts are about columns that became inputs: what was left out has been said already
     used = [columns[column.name] for column in fitted.columns]
-    sent = preparation.only(np.flatnonzero(~planned.held_out))
+    training = np.flatnonzero(~planned.held_out)
+    sent = preparation.only(training)
     warnings = [
-        *(
-            one.warning
-            for name, one in reading.decisions.items()
-            if one.warning and name in (*chosen, *request.targets)
-        ),
+        *(one.warning for name, one in reading.decisions.items() if name in (*chosen, *request.targets)),
         *lookalike_warnings(names, request.client),
         *_lookalike_levels(fitted),
         *doubts.left_out.values(),
@@ -71,13 +68,13 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
         *client_copy_warnings(used, owner),
         *_time_ties(columns, request.split.time_column, owner, planned),
         *settling_warnings(used, values, learners.training, len(fitted.task.classes)),
-        *small_client_warnings(sent, [names[client] for client in np.flatnonzero(~planned.held_out)]),
+        *small_client_warnings(sent, [names[client] for client in training]),
     ]
-    decided = (reading.decisions.get(name) for name in (*roles, *(column.name for column in used)))
-    told = (one.note for one in decided if one is not None and one.note)
+    shown = (*roles, *(column.name for column in used))
+    told = (reading.decisions[name].note for name in shown if name in reading.decisions)
     every_note = (*reading.notes, *told, *notes, *_split_notes(request.split), *task_notes, *fitted.notes)
     rows = Owned(inputs, values, owner, names, fitted.task, groups, weights, kept, reading.table.num_rows)
-    made = assemble(cls, rows, planned, every_note, warnings, fitted)
+    made = assemble(cls, rows, planned, [*filter(None, every_note)], [*filter(None, warnings)], fitted)
     return dataclasses.replace(made, preparation=sent)
 
 

@@ -21,14 +21,13 @@ from idiolect.data.kinds import NUMBER, TEXT
 from idiolect.data.names import encode_names
 from idiolect.data.preparation import LOCAL, Numbers, Preparation, Texts, summarise_numbers
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.split import TEST, TRAIN, VALIDATION
+from idiolect.data.split import PARTS, TRAIN
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read
 from idiolect.data.target_columns import FittedTargets, TargetColumns, prepare_targets, scale_targets, target_values
 from idiolect.data.task import check_counts, encode_labels
 
 Summary = Numbers | Texts  # of one site
-PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
 class SiteSums(NamedTuple):
@@ -57,7 +56,7 @@ def site_sums(source: object, request: TableRequest, count_classes: bool) -> Sit
     found = {name: _summary(columns[name].take(training)) for name in doubts.kept}
     targets, counts = _sums_of_targets(columns, request.targets, task, training)
     kinds = {name: columns[name].kind or TEXT for name in (*found, *request.targets) if columns[name].present}
-    rows = {word: int((planned.parts == part).sum()) for word, part in PARTS.items()}
+    rows = {word: int((planned.parts == part).sum()) for part, word in enumerate(PARTS)}
     return SiteSums(task, rows, kinds, found, targets, counts if count_classes else {})
 
 

@@ -14,6 +14,7 @@ from idiolect.data.draws import generator, rank
 from idiolect.record.words import counted
 
 TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 3
+PARTS = ("train", "validation", "test")  # by these numbers
 SPELLINGS = {
     "train": TRAIN,
     "training": TRAIN,
