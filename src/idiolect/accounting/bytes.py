@@ -48,13 +48,9 @@ class Wire(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """The table as plain values, for JSON."""
-        return {
-            "down": [leaf._asdict() | {"shape": list(leaf.shape)} for leaf in self.down],
-            "up": [leaf._asdict() | {"shape": list(leaf.shape)} for leaf in self.up],
-            "download_bytes": self.download_bytes,
-            "upload_bytes": self.upload_bytes,
-            "warnings": list(self.warnings),
-        }
+        down, up = ([leaf._asdict() | {"shape": list(leaf.shape)} for leaf in way] for way in (self.down, self.up))
+        sums = {"download_bytes": self.download_bytes, "upload_bytes": self.upload_bytes}
+        return {"down": down, "up": up, **sums, "warnings": list(self.warnings)}
 
 
 def leaves_of(tree: Tree) -> tuple[Leaf, ...]:

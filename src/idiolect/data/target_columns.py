@@ -37,8 +37,7 @@ def prepare_targets(
     """The columns with targets of the task's kind, the task, decided where it is not given, and what was done."""
     notes: list[str] = []
     if task is None:
-        task, reason = _infer_task(columns, targets)
-        notes.append(reason)
+        task, *notes = _infer_task(columns, targets)
     return columns | {name: _as_target(columns[name], task, notes) for name in targets}, task, notes
 
 

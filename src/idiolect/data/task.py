@@ -55,10 +55,8 @@ def infer_kind(values: np.ndarray) -> tuple[str, str]:
         return "classification", f"The target holds {word}, so the task is classification; {override}."
     distinct = np.unique(values)
     whole = bool(np.all(np.isfinite(distinct)) and np.all(distinct == np.round(distinct)))
-    if whole and len(distinct) <= FEW_VALUES:
-        kind, amount = "classification", "different whole numbers"
-    else:
-        kind, amount = "regression", "different numbers"
+    labels = whole and len(distinct) <= FEW_VALUES
+    kind, amount = ("classification", "different whole numbers") if labels else ("regression", "different numbers")
     hint = " (counts, if it counts events)" if whole and kind == "regression" and distinct[0] >= 0 else ""
     return kind, f"The target holds {len(distinct)} {amount}, so the task is {kind}; {override}{hint}."
 
