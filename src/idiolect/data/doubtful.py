@@ -90,14 +90,19 @@ def _is_split(column: Column) -> bool:
 def _is_row_number(column: Column, first: bool) -> bool:
     """Different whole numbers in every row that are 0 or 1 and on, or whose name or place says index."""
     values = column.numbers if column.kind == NUMBER else np.zeros(0)
-    whole = np.array_equal(values, np.round(values))  # nor where one is missing
-    if len(values) < 2 or not whole or len(np.unique(values)) < len(values):
+    if not _all_different(values):  # nor where one is missing
         return False
     if first and (column.name == "column 1" or column.name.lower().startswith("unnamed:")):
         return True
     counts_up = values.min() in (0, 1) and values.max() - values.min() == len(values) - 1
     says_id = any(pattern.search(column.name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
     return len(values) >= FEWEST_ROWS and bool(counts_up or says_id)
+
+
+def _all_different(values: np.ndarray) -> bool:
+    """Whether there are two whole numbers or more, each of them once."""
+    whole = np.array_equal(values, np.round(values))
+    return len(values) > 1 and whole and len(np.unique(values)) == len(values)
 
 
 def client_copy_warnings(columns: Sequence[Column], owner: np.ndarray) -> list[str]:

@@ -36,18 +36,21 @@ class LeafData(NamedTuple):
 def read_leaf_json(path: str | Path) -> LeafData:
     """Rows by user, in the order of file names and of their user lists; for `Federation.from_rows`."""
     path = Path(path)
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not files:
-        raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
-    users = _read_users(files)
+    users = _read_users(_files(path))
     inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
-    texts = [entry for entry in (*inputs, *targets) if isinstance(entry, str)] if any(map(_is_text, inputs)) else []
-    alphabet = "".join(sorted(set().union(*texts)))
+    alphabet = _alphabet([*inputs, *targets]) if any(map(_is_text, inputs)) else ""
     offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
     # texts beside texts are characters to guess, beside numbers they are names of classes
     labels = not alphabet and bool(targets) and all(map(_is_text, targets))
     answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
     return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
+    return files
 
 
 def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
@@ -69,6 +72,10 @@ def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
 
 def _is_text(entry: Entry) -> bool:
     return isinstance(entry, str)
+
+
+def _alphabet(entries: list[Entry]) -> str:
+    return "".join(sorted(set().union(*(entry for entry in entries if isinstance(entry, str)))))
 
 
 def refuse_token_numbers(path: str | Path, inputs: np.ndarray) -> list[str]:
@@ -128,6 +135,12 @@ def _content(file: Path) -> dict[str, object]:
     return content
 
 
+def _misfit(entries: list[Entry]) -> str:
+    """Two sizes where entries differ in size."""
+    sizes = sorted({len(entry) for entry in entries if isinstance(entry, (list, str))})
+    return f"entries of {sizes[0]} and of {sizes[1]}" if len(sizes) > 1 else ""
+
+
 def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.ndarray:
     """Numbers as they are; texts of one length as character numbers (a single character as one number)."""
     try:
@@ -139,11 +152,9 @@ def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.nda
         if values.dtype.kind not in "biuf":
             raise ValueError(f"the type {values.dtype}")
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        sizes = sorted({len(entry) for entry in entries if isinstance(entry, (list, str))})
-        misfit = f"entries of {sizes[0]} and of {sizes[1]}" if len(sizes) > 1 else error
         raise RequestError(
-            f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {misfit}; crop, pad or "
-            "resize them alike."
+            f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {_misfit(entries) or error}; "
+            "crop, pad or resize them alike."
         ) from error
     with np.errstate(over="ignore"):  # what becomes infinite is refused with its client and row
         return values.astype(np.float32) if values.dtype.kind == "f" else values

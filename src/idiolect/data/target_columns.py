@@ -100,17 +100,21 @@ def fit_targets(columns: Sequence[Column], learners: Learners, task: str, scalin
         what = {"classification": "Classification needs", "counts": "Counts need"}[task]
         raise RequestError(f"{what} one target column, got {len(names)}; use --task regression.")
     if task == "classification":
-        classes, codes = encode_labels(columns[0].labels)
-        if len(classes) < 2:
-            raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
-        each = summarise_texts([classes[code] for code in codes.tolist()], learners.owner, len(learners.names))
-        return FittedTargets(TargetColumns(names, classes, kinds=kinds), {names[0]: each}, [])
+        return _fit_classes(columns[0], learners)
     every_value = target_values(columns)
     if task == "counts":
         check_counts(every_value, f"the target {names[0]!r}")
     values, owner = every_value[learners.training], learners.owner[learners.training]
     sent = {name: summarise_numbers(own, owner, len(learners.names)) for name, own in zip(names, values.T)}
     return scale_targets(names, kinds, task, sent, scaling)
+
+
+def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
+    classes, codes = encode_labels(column.labels)
+    if len(classes) < 2:
+        raise RequestError(f"The target {column.name!r} is always {classes[0]!r}; choose a column that varies.")
+    each = summarise_texts([classes[code] for code in codes.tolist()], learners.owner, len(learners.names))
+    return FittedTargets(TargetColumns((column.name,), classes, kinds=(column.kind or TEXT,)), {column.name: each}, [])
 
 
 def scale_targets(

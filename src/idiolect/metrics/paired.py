@@ -57,12 +57,8 @@ def paired_estimates(
     With weights w (clients, rows) the mean is the weighted one and error^2 = n/(n-1) sum w^2 (d - gain)^2 / (sum w)^2;
     observations and degrees of freedom are those of as many rows of one weight, (sum w)^2 / sum w^2 (Kish).
     """
-    every, real, factor = np.asarray(differences, float), np.asarray(mask).astype(bool), None
-    if every.ndim != 2 or every.shape != real.shape:
-        raise RequestError(
-            f"Paired differences need a (clients, rows) array and a mask of one shape, got {every.shape} and "
-            f"{real.shape}. Pad every client to the same number of rows."
-        )
+    every, real = _checked(differences, mask)
+    factor = None
     if weights is not None:
         real, factor = _scaled(real, np.asarray(weights, float))
         every = np.where(real, every * factor, 0.0)
@@ -175,3 +171,13 @@ def two_sided(found: Estimates) -> np.ndarray:
         bent = ratio + bend * (ratio**2 / 3 + 1 / 6) + bend**2 * ratio**3 / 27
         p_value = 2 * stats.t.sf(np.abs(bent), np.where(found.freedom > 0, found.freedom, np.nan))
     return np.where(found.value == 0, 1.0, p_value)
+
+
+def _checked(differences: ArrayLike, mask: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    every, real = np.asarray(differences, float), np.asarray(mask).astype(bool)
+    if every.ndim != 2 or every.shape != real.shape:
+        raise RequestError(
+            f"Paired differences need a (clients, rows) array and a mask of one shape, got {every.shape} and "
+            f"{real.shape}. Pad every client to the same number of rows."
+        )
+    return every, real

@@ -42,6 +42,10 @@ def to_json(value: object) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [to_json(entry) for entry in value]
+    return _finite(value)
+
+
+def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
