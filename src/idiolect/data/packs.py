@@ -18,12 +18,14 @@ from idiolect.data.federation import Federation, Places
 from idiolect.data.preparation import Preparation, Sent
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import PARTS
+from idiolect.data.split import PARTS
 from idiolect.data.store import open_rows, save_rows
 from idiolect.data.task import Task
 from idiolect.record.codec import from_json, to_json
 from idiolect.record.errors import DamagedError
 from idiolect.record.files import UNFINISHED, make_writable
 from idiolect.record.manifest import DONE, check_files, read_manifest, write_manifest
+from idiolect.record.words import first_line
 
 SCHEMA = 1
 HELD_OUT = "held_out"  # the folder of the clients that never train, inside that of those who do
@@ -84,9 +86,9 @@ def open_pack(folder: Path) -> Federation:
     except (RequestError, OSError, MemoryError):
         raise
     except Exception as error:  # a manifest proves that nothing changed, not that this program wrote it
-        first = (str(error).splitlines() or [""])[0]
         raise DamagedError(
-            f"The files in {folder} do not fit together ({type(error).__name__}: {first}); pack the rows again."
+            f"The files in {folder} do not fit together ({type(error).__name__}: {first_line(error)}); pack the rows "
+            "again."
         ) from error
 
 
