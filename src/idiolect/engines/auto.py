@@ -54,8 +54,7 @@ def resolve(plan: Plan, state: State, memory: Remembered | None = None) -> Plan:
         choice.take_executor()
     else:
         choice.take_block()
-    if asked.devices == "auto":
-        choice.take_devices()
+    choice.take_devices()
     return choice.settled()
 
 
@@ -89,9 +88,11 @@ class _Choice:
             self._try(_with(first, executor=executor, chunk=chunk))
 
     def take_devices(self) -> None:
-        """All devices, where that is faster than one."""
+        """All devices, where that is faster than one and may be chosen."""
         devices = min(len(jax.devices()), self.plan.federation.train.clients)
         one = self.plan
+        if self.asked.devices != "auto":
+            return
         if devices == 1 or not isinstance(one.population, InMemory) or not self._may_measure():
             return
         more = on_devices(one, devices)
@@ -121,7 +122,7 @@ class _Choice:
         while True:
             self.plan = _with(plan, executor="chunked" if chunk else "batched", chunk=chunk)
             self.take_block()
-            if jax.default_backend() == "cpu" and self._step_operations() >= LARGE_STEP * (chunk or plan.widest):
+            if self._takes_large_steps(chunk or plan.widest):
                 chunk = 1
                 self.plan = _with(self.plan, executor="chunked", chunk=chunk)
             began = time.perf_counter()
@@ -133,15 +134,19 @@ class _Choice:
             at_once = (chunk or plan.widest, chunk or plan.scored)
             chunk = _smaller_chunk(shares, at_once, chunk or plan.widest + 1)
 
-    def _step_operations(self) -> float:
-        """Of one local step of all clients that are worked on at once."""
+    def _operations(self) -> float:
+        """`counted`, once it is."""
         self.counted = self.counted or programs.operations(self.plan, self.state)
-        return self.counted * (1 if self.plan.shards is None else self.plan.shards.devices)
+        return self.counted
+
+    def _takes_large_steps(self, at_once: int) -> bool:
+        """Whether a CPU is faster with one client at a time, where `counted` is of so many."""
+        devices = 1 if self.plan.shards is None else self.plan.shards.devices
+        return jax.default_backend() == "cpu" and self._operations() * devices >= LARGE_STEP * at_once
 
     def _may_measure(self) -> bool:
         """Whether the run is so long that it may pay to measure others, once its own program was measured."""
-        self.counted = self.counted or programs.operations(self.plan, self.state)
-        guess = programs.guess_seconds(self.plan, self.counted)
+        guess = programs.guess_seconds(self.plan, self._operations())
         # even a slow machine would be done before measuring is worth it
         if 0 < guess * self.asked.rounds < WORTH_SECONDS / TOO_LONG:
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -93,12 +93,16 @@ class Link:
             more, _ = self._ask_once(kind, number, {site: questions[site] for site in ready}, check)
             found |= more
         silent = [site for site in questions if site not in found and self.refused[site] == refused[site]]
-        self.absent.update(site for site in questions if site not in found)
-        for site in silent:  # of what was refused it has been said
+        self._note_absence(questions, found, silent)
+        return {site: found[site] for site in questions if site in found}
+
+    def _note_absence(self, asked: Collection[str], found: Collection[str], silent: Collection[str]) -> None:
+        """Count who gave no valid answer, and name a site that fell silent; what was refused has been said."""
+        self.absent.update(site for site in asked if site not in found)
+        for site in silent:
             if site not in self.away:
                 self.say(f"Site {site!r} did not answer: the others go on without it until it does.")
-        self.away = (self.away - set(questions)) | set(silent)
-        return {site: found[site] for site in questions if site in found}
+        self.away = (self.away - set(asked)) | set(silent)
 
     def _ask_once(
         self, kind: str, number: int, questions: Questions, check: Check[Found]
@@ -114,18 +118,22 @@ class Link:
         for site in sorted(set(answers) & set(blocks), key=lambda name: self.numbers[name]):
             try:
                 found[site] = check(site, self._read(kind, number, site, sequence, answers[site]))
-                if kind in STANDS:  # it stands where it was told to
-                    self.unsettled.discard(site)
-                    self.keep.pop(site, None)
+                if kind in STANDS:
+                    self._acknowledged(site)
             except UnreadyError:
                 unready.append(site)
             except WireError as error:
                 self.refused[site] += 1
                 self.say(str(error))
+        return found, unready
+
+    def _acknowledged(self, site: str) -> None:
+        """The site has answered: it stands where it was told to."""
+        self.unsettled.discard(site)
+        self.keep.pop(site, None)
         # what no site is owed any more need not be kept, nor stand in the checkpoint
         owed = {self.counted[name] for name in self.unsettled}
         self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
-        return found, unready
 
     def _write(self, kind: str, number: int, site: str, question: Question) -> bytes:
         content, arrays = dict(question.content), dict(question.arrays)

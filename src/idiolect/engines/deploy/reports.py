@@ -8,7 +8,7 @@ the end, scores on validation and test rows. Their bytes are counted apart from 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from idiolect.core.tally import Tally
 from idiolect.engines.deploy.wire import Facts, WireError
@@ -62,7 +62,10 @@ def _named(facts: object, names: tuple[str, ...] | None, sender: str) -> dict[st
     """Numbers by name, those that were asked for; null is not-a-number."""
     if not isinstance(facts, dict) or set(facts) != set(names or facts):
         raise WireError(f"{sender} sent other scores than {', '.join(names or ('counts',))}.")
-    numbers = [value for value in facts.values() if value is not None]
-    if len(facts) > MOST_SCORES or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+    if len(facts) > MOST_SCORES or not all(map(_is_score, facts.values())):
         raise WireError(f"{sender} sent a score that is not a finite number.")
     return {str(name): math.nan if value is None else float(value) for name, value in facts.items()}
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and math.isfinite(value))

@@ -9,6 +9,7 @@ are prepared and which steps theory gives is settled by those that were there.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from idiolect.data.federation import Federation
 from idiolect.data.preparation import Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums
+from idiolect.data.split import PARTS
 from idiolect.data.task import Task
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.collaboration import find_collaboration
@@ -25,8 +27,6 @@ from idiolect.experiments.prepare import Prepared, choose_by_of, choose_scores, 
 from idiolect.experiments.protection import check_preparation, check_protections
 from idiolect.experiments.spec import Spec
 from idiolect.theory.constants import Constants
-
-SPLITS = ("train", "validation", "test")
 
 
 class Hollow(Federation):
@@ -58,7 +58,7 @@ def with_unknown(sums: Mapping[str, SiteSums], names: Sequence[str]) -> dict[str
     """What sites said, in the order of their numbers; of those that have not, a client without rows."""
     task = next(iter(sums.values())).task
     # like a client that is absent in every round: it has a number and no row
-    nothing = SiteSums(task, dict.fromkeys(SPLITS, 0), {}, {}, {}, {})
+    nothing = SiteSums(task, dict.fromkeys(PARTS, 0), {}, {}, {}, {})
     return {name: sums.get(name, nothing) for name in names}
 
 
@@ -87,11 +87,9 @@ def _targets(task: Task, width: int, sums: Mapping[str, SiteSums], split: str, t
         return np.broadcast_to(np.zeros((), np.float32), (total,) if width == 1 else (total, width))
     place = {name: number for number, name in enumerate(task.classes)}
     if split == "train" and all(one.class_counts for one in sums.values() if one.rows[split]):
-        classes = [place[name] for one in sums.values() for name in one.class_counts]
+        names, counts = zip(*itertools.chain.from_iterable(one.class_counts.items() for one in sums.values()))
         # which row has which class is not known, nor asked: the score is chosen by how many have it
-        found = np.repeat(
-            np.array(classes, np.int32), [count for one in sums.values() for count in one.class_counts.values()]
-        )
+        found = np.repeat(np.array([place[name] for name in names], np.int32), counts)
         if len(found) == total:
             return found
     return np.broadcast_to(np.zeros((), np.int32), (total,))

@@ -13,6 +13,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.core.order import natural_key
 from idiolect.data.preparation import Numbers, Texts
+from idiolect.data.split import PARTS
 from idiolect.engines.deploy.kept import LOG
 from idiolect.experiments.deploy.agreement import versions
 from idiolect.experiments.deploy.desk import SpecDesk
@@ -36,7 +37,7 @@ def check_site(kit: Path) -> Looked:
     # asked as the coordinator would ask, so that a refusal shows here first
     desk.answer("sums", {})  # whether the site agrees
     sums = desk.sums
-    counts = {part: int(sums.rows[part]) for part in ("train", "validation", "test")}
+    counts = {part: int(sums.rows[part]) for part in PARTS}
     columns = {
         name: _column(sums.kinds.get(name, "no value"), one) for name, one in (sums.features | sums.targets).items()
     }
