@@ -66,7 +66,7 @@ class Problem:
         parts = [getattr(self.federation, part).select(np.array([client])) for part in ("train", "validation", "test")]
         own = door.own_settings(self.admitted, client)
         post = Post(own, client, SEED, "float32", ("log_loss",), *parts)
-        return Site(name, OwnDesk(post), folder / name, Allows(least_rows=1))
+        return Site(OwnDesk(post), folder / name, Allows(least_rows=1))
 
     def coordinator(self, transport: Transport, say: Any = lambda text: None) -> Coordinator:
         link = Link(transport, RUN, self.numbers, Rules(wait=0.0), say)

@@ -71,7 +71,7 @@ class Bench:
         self.said = []
 
     def new_site(self, site):
-        return Site(site, self.desks[site], self.folder / site, self.allows)
+        return Site(self.desks[site], self.folder / site, self.allows)
 
     def restart(self, site):
         """A new process of the site: only its folder is left of the old one."""

@@ -235,12 +235,7 @@ def open_remembered(memory: Remembered | None, plan: Plan) -> Table:
     """What is known of this plan's program here; several hosts, which must choose alike, remember nothing."""
     if memory is None or jax.process_count() > 1:
         return Table(None, "", {})
-    key = _program(plan)
-    return Table(memory, key, json.loads(memory.get(key) or b"{}"))
-
-
-def _program(plan: Plan) -> str:
-    """A key for all that the time of a round depends on: structure and shapes, not values, and the machine."""
+    # all that the time of a round depends on: structure and shapes, not values, and the machine
     shapes = [(np.shape(leaf), str(leaf.dtype)) for leaf in jax.tree.leaves((plan.algorithm, plan.wire))]
     counts = plan.federation.train.counts
     rows = (plan.federation.train.inputs.shape[1:], len(counts), int(counts.max()), float(counts.mean()))
@@ -248,4 +243,5 @@ def _program(plan: Plan) -> str:
     machine = (jax.__version__, device.platform, device.device_kind, len(jax.devices()), os.cpu_count())
     who = (plan.widest, plan.lanes, len(plan.seeds), plan.uniform, plan.training.precision)
     facts = repr((jax.tree.structure(plan.algorithm), shapes, rows, who, machine))
-    return f"seconds of a round {hashlib.sha256(facts.encode()).hexdigest()}"
+    key = f"seconds of a round {hashlib.sha256(facts.encode()).hexdigest()}"
+    return Table(memory, key, json.loads(memory.get(key) or b"{}"))

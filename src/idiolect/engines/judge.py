@@ -53,14 +53,9 @@ def record(
         measured = [measure(lane, tree.take(where, lane)) for lane in range(len(own))]
     lanes = zip(state.accounts, own, measured, strict=True)
     rows = [history_row(state.round, state.seconds, *lane) for lane in lanes]
-    return _select(plan, state, rows), rows, own
-
-
-def _select(plan: Plan, state: State, rows: list[Row]) -> State:
-    """The state with the lanes that are better now than at the round that was selected so far."""
     found = [compare_record(row, best, plan.scores, plan.choose_by) for row, best in zip(rows, state.best)]
     selected = choose_lanes(plan, [plan.select_last or better for better, _ in found], state.now, state.selected)
-    return state._replace(selected=selected, best=tuple(best for _, best in found))
+    return state._replace(selected=selected, best=tuple(best for _, best in found)), rows, own
 
 
 def launch_scores(plan: Plan, at: Snapshot) -> Packed:

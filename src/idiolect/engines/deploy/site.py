@@ -100,11 +100,10 @@ class Running(NamedTuple):
 
 
 class Site:
-    """See the module; `name` is what its own sentences call it."""
+    """See the module."""
 
-    def __init__(self, name: str, desk: Desk, folder: Path, allows: Allows | None = None):
-        self.name, self.desk, self.folder = name, desk, folder
-        self.allows = allows or Allows()
+    def __init__(self, desk: Desk, folder: Path, allows: Allows | None = None):
+        self.desk, self.folder, self.allows = desk, folder, allows or Allows()
         self.sequence = -1  # of the last question that was answered
         self.running: Running | None = None
 

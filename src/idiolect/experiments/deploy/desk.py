@@ -188,4 +188,4 @@ def _leaf(value: object, like: Any) -> Any:
 
 def make_site(own: SiteFile) -> Site:
     """The site of a site.toml: what a transport hands messages to."""
-    return Site(own.name, SpecDesk(own), own.folder, own.consent)
+    return Site(SpecDesk(own), own.folder, own.consent)
