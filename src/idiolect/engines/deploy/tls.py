@@ -26,6 +26,8 @@ SERVER_NAME = "coordinator"  # that the server's certificate must bear, wherever
 HEADER = struct.Struct("!QQ")  # length, number of the question
 MOST_FRAME = 1 << 30
 HANDSHAKE_SECONDS = 10.0
+PATIENCE = 60.0  # seconds, of a site, for a message that has begun, and for its answer to leave
+LOOK_EVERY = 1.0  # seconds between a site's looks whether to stop
 LONGEST_WAIT = 5.0  # seconds between two attempts to connect
 END = 2**64 - 1  # instead of a number: the run is over; a reason, if any, says why it stopped
 MOST_REASON = 2000  # bytes
@@ -61,29 +63,15 @@ def _certified_name(connection: ssl.SSLSocket) -> str:
     return str(names[0]) if len(names) == 1 else ""
 
 
-def _receive(connection: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            raise ConnectionError("the other side has closed")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _frame(number: int, content: bytes) -> bytes:
-    return HEADER.pack(len(content), number) + content
-
-
 class _Line:
-    """A site's connection at the server. What comes late stays apart by its number, and never blocks what is asked."""
+    """One end of a connection. What comes late stays apart by its number, and never blocks what is asked."""
 
-    def __init__(self, connection: ssl.SSLSocket, limit: int):
+    def __init__(self, connection: ssl.SSLSocket, limit: int, other: str):
         connection.setblocking(False)
-        self.connection, self.limit = connection, limit
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection, self.limit, self.other = connection, limit, other
         self.open = True
-        self._read = bytearray()
+        self._read, self._heard = bytearray(), 0.0  # what has come of frames, and when the last of it did
         self._busy = threading.Lock()  # one thread at a time: an SSL object is not made for two
 
     def close(self) -> None:
@@ -97,7 +85,7 @@ class _Line:
             try:
                 while self._take():
                     pass
-            except (OSError, ConnectionError):
+            except OSError:
                 self.close()
             finally:
                 self._busy.release()
@@ -107,19 +95,28 @@ class _Line:
         """The answer with this number, in time; others are older, and thrown away."""
         with self._busy:
             try:
-                self._send(_frame(number, message), until)
-                while True:
-                    frame = self._next_frame()
-                    if frame is not None and frame[0] == number:
+                self.send(number, message, until)
+                while (frame := self.receive(until)) is not None:
+                    if frame[0] == number:
                         return frame[1]
-                    if frame is None and not self._take() and not self._wait(until, writes=False):
-                        return None
-            except (OSError, ConnectionError):
+            except OSError:
                 self.close()
             return None
 
-    def _send(self, content: bytes, until: float) -> None:
-        left = memoryview(content)
+    def receive(self, until: float) -> tuple[int, bytes] | None:
+        """The number and the content of the next frame, in time."""
+        while (frame := self._next_frame()) is None:
+            if not self._take() and not self._wait(until, writes=False):
+                return None
+        return frame
+
+    def has_stalled(self) -> bool:
+        """Whether a message has begun and does not go on."""
+        return bool(self._read) and time.monotonic() > self._heard + PATIENCE
+
+    def send(self, number: int, content: bytes, until: float) -> None:
+        """A frame, in time."""
+        left = memoryview(HEADER.pack(len(content), number) + content)
         while left:
             try:
                 left = left[self.connection.send(left) :]
@@ -135,8 +132,9 @@ class _Line:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         if not part:
-            raise ConnectionError("the site has closed")
+            raise ConnectionError(f"the {self.other} has closed")
         self._read += part
+        self._heard = time.monotonic()
         return True
 
     def _wait(self, until: float, writes: bool) -> bool:
@@ -163,8 +161,8 @@ class _Line:
 
     def end(self, reason: bytes) -> None:
         """Tell the site that the run is over, or why the coordinator stops."""
-        with self._busy, contextlib.suppress(OSError, ConnectionError):
-            self._send(_frame(END, reason), time.monotonic() + HANDSHAKE_SECONDS)
+        with self._busy, contextlib.suppress(OSError):
+            self.send(END, reason, time.monotonic() + HANDSHAKE_SECONDS)
 
 
 class TlsServer:
@@ -219,10 +217,9 @@ class TlsServer:
         if name not in self.expected:
             self._turn_away(connection, f"{name!r} is not one of this run's sites")
             return
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         before = self._lines.get(name)
-        self._lines[name] = _Line(connection, self.limit)
+        self._lines[name] = _Line(connection, self.limit, "site")
         if before is not None:  # the site was started anew
             before.close()
 
@@ -277,18 +274,16 @@ def serve_site(
                 socket.create_connection(address, timeout=HANDSHAKE_SECONDS) as plain,
                 context.wrap_socket(plain, server_hostname=SERVER_NAME) as connection,
             ):
-                connection.settimeout(1.0)  # to look at `stop` now and then
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 say(f"Connected to {address[0]}:{address[1]}.")
                 wait = 0.1
-                if _answer(connection, handler, stop, limit):
+                if _answer(_Line(connection, limit, "coordinator"), handler, stop):
                     return
         except ssl.SSLCertVerificationError as error:
             raise RequestError(
                 f"The server at {address[0]}:{address[1]} is not that of this kit ({error.verify_message}); use the "
                 "kit that came from the same `deploy init`, or correct connect.toml."
             ) from None
-        except (OSError, ConnectionError) as error:
+        except OSError as error:
             why = f"No connection ({error}); trying again."
             if why != told:  # the same reason is said once, however long the server is away
                 say(why)
@@ -297,25 +292,18 @@ def serve_site(
         wait = min(2 * wait, LONGEST_WAIT)
 
 
-def _answer(connection: ssl.SSLSocket, handler: Handler, stop: Callable[[], bool], limit: int) -> bool:
+def _answer(line: _Line, handler: Handler, stop: Callable[[], bool]) -> bool:
     """Until the run is over (True), or the site is stopped."""
     while not stop():
-        # a message begins at any time; once begun it must go on
-        try:
-            first = connection.recv(1)
-        except TimeoutError:
+        frame = line.receive(time.monotonic() + LOOK_EVERY)
+        if line.has_stalled():
+            raise ConnectionError("half a message")
+        if frame is None:
             continue
-        if not first:
-            raise ConnectionError("the coordinator has closed")
-        connection.settimeout(HANDSHAKE_SECONDS * 6)
-        length, number = HEADER.unpack(first + _receive(connection, HEADER.size - 1))
+        number, content = frame
+        if number == END and content:
+            raise RequestError(f"The server has stopped: {content[:MOST_REASON].decode(errors='replace')}")
         if number == END:
-            reason = _receive(connection, min(length, MOST_REASON)).decode(errors="replace")
-            if reason:
-                raise RequestError(f"The server has stopped: {reason}")
             return True
-        if length > limit:
-            raise ConnectionError(f"a frame of {length} bytes, more than {limit}")
-        connection.sendall(_frame(number, handler.handle(_receive(connection, length))))
-        connection.settimeout(1.0)
+        line.send(number, handler.handle(content), time.monotonic() + PATIENCE)
     return True
