@@ -36,18 +36,12 @@ class _Kept(NamedTuple):
 class _Found(NamedTuple):
     """A block's clients as the disk has them, but for the states of those that were being computed."""
 
+    members: np.ndarray  # of the block: (lanes, rounds, cohort)
+    before: np.ndarray  # the clients of the block before, which was being computed
     clients: np.ndarray  # the distinct ones, ascending
     leaves: list[np.ndarray]  # their states; of the others not yet
     others: np.ndarray  # who of them is in the block before
     data: ClientData  # with some clients again, up to the block's fixed number
-
-
-class _Ahead(NamedTuple):
-    """The block that comes next, while the one before it computes."""
-
-    members: np.ndarray  # (lanes, rounds, cohort)
-    before: np.ndarray  # the clients of the block before
-    found: Future[_Found]
 
 
 class OnDisk:
@@ -69,7 +63,7 @@ class OnDisk:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="client-states")
         self._failed: OSError | None = None  # why the file is no longer whole
         self._kept: _Kept | None = None
-        self._ahead: _Ahead | None = None
+        self._ahead: Future[_Found] | None = None  # of the block that comes next, while the one before it computes
 
     @property
     def file(self) -> RecordFile | None:
@@ -99,17 +93,17 @@ class OnDisk:
         if members is None:
             members = np.arange(self.rows.clients)[None, None]
         ahead, kept, self._ahead = self._ahead, self._kept, None
-        # only what was read behind the block that was kept last may be used: a block may be computed and not be kept
-        right = ahead is not None and kept is not None and ahead.before is kept.clients
-        if ahead is not None and right and np.array_equal(ahead.members, members):
-            return self._hand_out(members, ahead.found.result(), kept)
-        return self._hand_out(members, self._later(self._find, members, np.zeros(0, np.int64)).result(), None)
+        if ahead is not None and kept is not None:
+            found = ahead.result()
+            # only what was read behind the block that was kept last: a block may be computed and not be kept
+            if found.before is kept.clients and np.array_equal(found.members, members):
+                return self._hand_out(found, kept)
+        return self._hand_out(self._later(self._find, members, np.zeros(0, np.int64)).result(), None)
 
     def look_ahead(self, gathered: Gathered, members: np.ndarray) -> None:
         """Read what the next block, of these members, needs, while the block of `gathered` computes."""
         if self.ahead and gathered.members is not None:
-            found = self._later(self._find, members, gathered.members)
-            self._ahead = _Ahead(members, gathered.members, found)
+            self._ahead = self._later(self._find, members, gathered.members)
 
     def scatter(self, gathered: Gathered, states: Tree, reached: int) -> None:
         """Keep the distinct members' states, and have them written."""
@@ -177,10 +171,10 @@ class OnDisk:
             for place, leaf in zip(whole, leaves):
                 place[~others] = leaf
             leaves = whole
-        return _Found(clients, leaves, others, self._data(np.resize(clients, self._width(members))))
+        return _Found(members, before, clients, leaves, others, self._data(np.resize(clients, self._width(members))))
 
-    def _hand_out(self, members: np.ndarray, found: _Found, kept: _Kept | None) -> Gathered:
-        clients = found.clients
+    def _hand_out(self, found: _Found, kept: _Kept | None) -> Gathered:
+        clients, members = found.clients, found.members
         if kept is not None and found.others.any():
             # whoever is in both blocks goes on from where the first one left them
             rows = np.searchsorted(kept.clients, clients[found.others])
