@@ -121,10 +121,9 @@ class Shards(NamedTuple):
 
         def one(table: jax.Array) -> jax.Array:
             # one device has a row, the others add zeros: of whole numbers, so that every bit arrives as it was
-            bits = _as_whole_numbers(table[places])
+            bits = table[places].view(f"uint{8 * table.dtype.itemsize}")
             given = jnp.where(held.reshape(-1, *(1,) * (bits.ndim - 1)), bits, 0)
-            arrived = jax.lax.psum_scatter(given, CLIENTS, tiled=True)
-            return _back_from_whole_numbers(arrived, table.dtype)
+            return jax.lax.psum_scatter(given, CLIENTS, tiled=True).view(table.dtype)
 
         return jax.tree.map(one, tables)
 
@@ -144,16 +143,6 @@ class Shards(NamedTuple):
         fill = [(0, 0)] * (clients.ndim - 1) + [(0, -clients.shape[-1] % self.devices)]
         clients, present = np.pad(clients, fill, constant_values=PADDING), np.pad(present, fill)
         return clients, np.where(clients == PADDING, 0, clients), present
-
-
-def _as_whole_numbers(values: jax.Array) -> jax.Array:
-    if values.dtype == np.dtype(bool):
-        return values.astype(jnp.uint8)
-    return jax.lax.bitcast_convert_type(values, jnp.dtype(f"uint{8 * values.dtype.itemsize}"))
-
-
-def _back_from_whole_numbers(bits: jax.Array, dtype: np.dtype) -> jax.Array:
-    return bits.astype(bool) if dtype == np.dtype(bool) else jax.lax.bitcast_convert_type(bits, dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("axis", "cut"))
