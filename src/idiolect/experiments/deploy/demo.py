@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -117,22 +118,31 @@ class Watched:
 @contextlib.contextmanager
 def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
     """`idiolect deploy join` for each kit; all of them have ended when this does."""
-    processes: list[subprocess.Popen[bytes]] = []
-    environment = os.environ | one_thread()
-    try:
-        for kit in kits:
-            with open(kit / "join.log", "wb") as log:
-                command = [sys.executable, "-m", "idiolect", "deploy", "join", str(kit)]
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+    command, environment = [sys.executable, "-m", "idiolect", "deploy", "join"], os.environ | one_thread()
+    with contextlib.ExitStack() as ended:
+        started = [running([*command, str(kit)], environment, kit / "join.log") for kit in kits]
+        processes = [ended.enter_context(one) for one in started]
         yield processes
-        _wait(processes, SECONDS_TO_STOP)
+        until = time.monotonic() + SECONDS_TO_STOP
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+
+
+@contextlib.contextmanager
+def running(words: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command and what it starts, in a group of its own; all of it has ended when this does."""
+    with open(log, "wb") as file:
+        process = subprocess.Popen(words, env=environment, stdout=file, stderr=file, start_new_session=True)
+    try:
+        yield process
     finally:
-        for process in processes:
-            process.terminate()
-        _wait(processes, SECONDS_TO_STOP)
-        for process in processes:
-            process.kill()
-            process.wait()
+        # both, whatever the first one does: what the command started may outlive it
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SECONDS_TO_STOP)
 
 
 def one_thread() -> dict[str, str]:
@@ -140,13 +150,6 @@ def one_thread() -> dict[str, str]:
     # one core each: threads of many processes would wait for one another
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     return {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
-
-
-def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, until - time.monotonic()))
 
 
 def free_port() -> int:

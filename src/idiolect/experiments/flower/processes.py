@@ -6,18 +6,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.tls import Papers
-from idiolect.experiments.deploy.demo import free_port
+from idiolect.experiments.deploy.demo import free_port, running
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.kits import RESULT, Connect, read_certified, read_connect, read_server_file
 from idiolect.experiments.flower import local
@@ -26,7 +25,7 @@ from idiolect.experiments.flower.relay import HANDLER
 from idiolect.experiments.flower.server import FOLDER, NODES, OUTCOME
 from idiolect.record import standing
 
-SECONDS_TO_START, SECONDS_TO_STOP, LOOK_EVERY = 120.0, 10.0, 0.2
+SECONDS_TO_START, LOOK_EVERY = 120.0, 0.2
 AGAIN = 3.0  # seconds before a node that has ended is started again
 PARTING = 2.0  # seconds for the last answer to leave a site
 Say = Callable[[str], None]
@@ -38,7 +37,7 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     home = write_connection(kit, own.port)
     outcome = kit / FOLDER / OUTCOME
     outcome.unlink(missing_ok=True)
-    with _running(_superlink(kit, own.host, own.port), home, kit / FOLDER / "superlink.log") as superlink:
+    with running(_superlink(kit, own.host, own.port), environment(home), kit / FOLDER / "superlink.log") as superlink:
         _wait_for_port(superlink, own.port)
         # before the run: a node that asks without being registered is refused, and its process ends
         sites = [*own.sites, *own.later]
@@ -78,7 +77,7 @@ def join(kit: Path, say: Say) -> None:
 
 def _answers(words: Sequence[str], home: Path, log: Path, path: Path, handle: local.Handle) -> bool:
     """Answer what a SuperNode brings, until the run is over (True) or the node has ended."""
-    with _running(words, home, log) as node:
+    with running(words, environment(home), log) as node:
         # the node's end is looked for between messages: a site must not wait for one that is gone
         over = local.serve(path, handle, lambda: node.poll() is not None)
         if over:
@@ -118,22 +117,6 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
     }
-
-
-@contextlib.contextmanager
-def _running(words: Sequence[str], home: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A command and what it starts, in a group of its own; all of it has ended when this does."""
-    with open(log, "wb") as file:
-        process = subprocess.Popen(words, env=environment(home), stdout=file, stderr=file, start_new_session=True)
-    try:
-        yield process
-    finally:
-        # both, whatever the first one does: what the command started may outlive it
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(SECONDS_TO_STOP)
 
 
 def _flower(words: Sequence[str], home: Path) -> None:
