@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -123,4 +124,16 @@ def check_joinable(label: str, algorithm: Algorithm, later: Sequence[str]) -> No
         raise RequestError(
             f"{label} cannot be joined in the middle: {reason}. Leave the method out, or let {', '.join(later)} be "
             "there at the beginning."
+        )
+
+
+def check_names(sites: Sequence[str], later: Sequence[str] = ()) -> None:
+    """RequestError for names that cannot be sites'."""
+    every = [*sites, *later]
+    if len(sites) < 2 or len(set(every)) < len(every):
+        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(every) or 'none'}.")
+    odd = next((name for name in every if not re.fullmatch(r"[\w][\w .-]{0,63}", name) or name == "server"), None)
+    if odd is not None:
+        raise RequestError(
+            f"A site's name must be of letters, digits, blanks and - _ . and not be 'server', got {odd!r}; use another."
         )

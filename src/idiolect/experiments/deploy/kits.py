@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.site import Site
 from idiolect.engines.deploy.tls import Papers, TlsServer, serve_site
 from idiolect.engines.deploy.transport import Transport
-from idiolect.experiments.deploy.agreement import check_deployable
+from idiolect.experiments.deploy.agreement import check_deployable, check_names
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.serve import coordinate
 from idiolect.experiments.deploy.site_file import FILE, SPEC, SiteFile, read_site_file, read_toml
@@ -54,9 +53,7 @@ def make_kits(
     """A kit for "server" and for each site; each goes to its owner, by a way that you trust: it holds a key."""
     from idiolect.experiments.deploy.certificates import make_authority, make_papers
 
-    check_request(folder, spec, sites, later)
-    authority = make_authority(spec.name)
-    kits = {name: folder / name for name in ("server", *sites, *later)}
+    kits, authority = new_kits(folder, spec, sites, later), make_authority(spec.name)
     for name, kit in kits.items():
         make_papers(kit, authority, name, server=name == "server")
     fill_kits(kits, spec, later, Connect(host, port))
@@ -91,25 +88,17 @@ def is_flower(kit: Path) -> bool:
     return (kit / "flower").is_dir()
 
 
-def check_request(folder: Path, spec: Spec, sites: Sequence[str], later: Sequence[str]) -> None:
-    """RequestError for a spec that cannot be deployed, names that cannot be sites', and a folder that holds files."""
+def new_kits(folder: Path, spec: Spec, sites: Sequence[str], later: Sequence[str]) -> dict[str, Path]:
+    """The kits to make.
+
+    RequestError for a spec that cannot be deployed, names that cannot be sites', and a folder that holds files.
+    """
     check_deployable(spec)
     check_names(sites, later)
     # an old kit's key would stay valid beside the new ones
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
-
-
-def check_names(sites: Sequence[str], later: Sequence[str] = ()) -> None:
-    """RequestError for names that cannot be sites'."""
-    every = [*sites, *later]
-    if len(sites) < 2 or len(set(every)) < len(every):
-        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(every) or 'none'}.")
-    odd = next((name for name in every if not re.fullmatch(r"[\w][\w .-]{0,63}", name) or name == "server"), None)
-    if odd is not None:
-        raise RequestError(
-            f"A site's name must be of letters, digits, blanks and - _ . and not be 'server', got {odd!r}; use another."
-        )
+    return {name: folder / name for name in ("server", *sites, *later)}
 
 
 def read_server_file(kit: Path) -> ServerFile:

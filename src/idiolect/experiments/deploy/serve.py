@@ -24,6 +24,7 @@ from idiolect.experiments.deploy.agreement import (
     Agreed,
     check_deployable,
     check_joinable,
+    check_names,
     constants_from_facts,
     constants_to_facts,
     run_digest,
@@ -60,15 +61,14 @@ def coordinate(
     seconds to come; after that a round closes with those that answer. Those in `later` may come at any time.
     """
     check_deployable(spec)
-    names, later = _ordered(sites), sorted(later, key=natural_key)
-    if overlap := set(later) & set(names):
-        raise RequestError(f"A site is there at the beginning or comes later, not both: {', '.join(sorted(overlap))}.")
+    check_names(sites, later)
+    names, later = (sorted(some, key=natural_key) for some in (sites, later))
     kept = RunFolder(folder)
     resume = kept.begun
     kept.check(resume)
     if resume:
         spec = resumed(kept.read_spec(), spec, folder)
-    # numbers follow from names, not from who comes first: a restarted coordinator gives the same ones
+    # numbers follow from names in natural order, not from who comes first: a restarted coordinator gives the same ones
     link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
     # agreed once: asked again, a site whose table has grown would change the recipe in the middle of a run
     known = kept.read_sealed(AGREED) if resume else None
@@ -114,14 +114,6 @@ def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) ->
     preparation = padded(agreed.preparation, len(link.numbers))
     whole = hollow_federation(agreed.recipe, preparation, sums, weighted)
     return dataclasses.replace(prepared, federation=whole)
-
-
-def _ordered(sites: Sequence[str]) -> list[str]:
-    """Their natural order gives sites their numbers."""
-    names = sorted(sites, key=natural_key)
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(names)}.")
-    return names
 
 
 def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:

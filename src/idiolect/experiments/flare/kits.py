@@ -17,7 +17,7 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.deploy.kits import check_request, fill_kits
+from idiolect.experiments.deploy.kits import fill_kits, new_kits
 from idiolect.experiments.flare import policy
 from idiolect.experiments.spec import Spec
 
@@ -40,10 +40,9 @@ class Federation:
 
 def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[str, Path]:
     """A kit for "server", each site and each user, with the spec and the party's own file."""
-    check_request(folder, spec, federation.sites, federation.later)
+    parties = new_kits(folder, spec, federation.sites, federation.later)
     kits = provision(folder, federation)
-    parties = {name: kits[name] for name in (SERVER, *federation.sites, *federation.later)}
-    fill_kits(parties, spec, federation.later)
+    fill_kits({name: kits[name] for name in parties}, spec, federation.later)
     return kits
 
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from idiolect import __version__
 from idiolect.engines.deploy.tls import Papers
 from idiolect.experiments.deploy.certificates import make_authority, make_papers, write_secret
-from idiolect.experiments.deploy.kits import Connect, check_request, fill_kits
+from idiolect.experiments.deploy.kits import Connect, fill_kits, new_kits
 from idiolect.experiments.deploy.site_file import FILE
 from idiolect.experiments.flower.server import FOLDER, NODES
 from idiolect.experiments.spec import Spec
@@ -27,9 +27,7 @@ def make_flower_kits(
     folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int, later: Sequence[str] = ()
 ) -> dict[str, Path]:
     """A kit for "server" and for each site."""
-    check_request(folder, spec, sites, later)
-    authority = make_authority(spec.name)
-    kits = {name: folder / name for name in ("server", *sites, *later)}
+    kits, authority = new_kits(folder, spec, sites, later), make_authority(spec.name)
     # the server's own processes come by the loopback address
     papers = make_papers(kits["server"], authority, "server", server=True, hosts=(host, LOOPBACK))
     nodes = kits["server"] / FOLDER / NODES
