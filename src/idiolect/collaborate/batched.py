@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Iterator
+
 import numpy as np
 
 from idiolect.theory.convex import ConvexLoss
@@ -51,31 +55,6 @@ def output_curvature(loss: ConvexLoss, chances: np.ndarray) -> np.ndarray:
     return chances[:, :, None] * np.eye(outputs) - chances[:, :, None] * chances[:, None, :]
 
 
-def group_derivatives(
-    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, answers: np.ndarray, starts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(groups, size) gradients and (groups, size, size) Hessians, some groups at a time so that memory is bounded."""
-    size, groups = loss.shape[0] * loss.shape[1], len(starts) - 1
-    gradients, hessians = np.zeros((groups, size)), np.zeros((groups, size, size))
-    for first, last in pieces(starts, max(NUMBERS_AT_ONCE // size**2, 1)):
-        rows = slice(starts[first], starts[last])
-        gradient, curve = derivatives(loss, design[rows], goals[rows], answers[rows])
-        here = starts[first : last + 1] - starts[first]
-        gradients[first:last], hessians[first:last] = sums_of_groups(gradient, here), sums_of_groups(curve, here)
-    return gradients, hessians
-
-
-def pieces(starts: np.ndarray, rows: int) -> list[tuple[int, int]]:
-    """Ranges of whole groups with about `rows` rows each; a group that is larger stands alone."""
-    found, first = [], 0
-    while first < len(starts) - 1:
-        last = int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1
-        last = min(max(last, first + 1), len(starts) - 1)
-        found.append((first, last))
-        first = last
-    return found
-
-
 def own_answers(loss: ConvexLoss, design: np.ndarray, models: np.ndarray) -> np.ndarray:
     """(rows, outputs): every row's answer from the model beside it, (rows, size)."""
     if loss.diagonal:
@@ -83,34 +62,58 @@ def own_answers(loss: ConvexLoss, design: np.ndarray, models: np.ndarray) -> np.
     return np.einsum("rc,rco->ro", design, models.reshape(-1, *loss.shape))
 
 
-def group_optima(
-    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, starts: np.ndarray, ridge: np.ndarray, start: np.ndarray
-) -> np.ndarray:
-    """(groups, size) minimisers of each group's summed losses + (ridge/2) v^2; zero for a group without rows."""
-    found = np.zeros_like(start)
-    counts = np.diff(starts)
-    for first, last in pieces(starts, max(NUMBERS_AT_ONCE // len(ridge) ** 2, 1)):
-        rows = slice(starts[first], starts[last])
-        here = starts[first : last + 1] - starts[first]
-        found[first:last] = _newton(_Groups(loss, design[rows], goals[rows], here), ridge, start[first:last])
-    found[counts == 0] = 0.0
-    return found
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """Rows that stand group by group, each group with a model of its own; group g holds starts[g] to starts[g + 1]."""
 
+    loss: ConvexLoss
+    design: np.ndarray
+    goals: np.ndarray
+    starts: np.ndarray
 
-class _Groups:
-    """Losses of groups of rows, each under its own model."""
+    @functools.cached_property
+    def owner(self) -> np.ndarray:
+        """(rows,) the group of each."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
-    def __init__(self, loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, starts: np.ndarray) -> None:
-        self.loss, self.design, self.goals, self.starts = loss, design, goals, starts
-        self.owner = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    def pieces(self) -> Iterator[tuple[slice, slice, Groups]]:
+        """Some groups at a time with their rows, so few that memory is bounded; a group that is larger stands alone."""
+        most, first = max(NUMBERS_AT_ONCE // self.loss.size**2, 1), 0
+        while first < len(self.starts) - 1:
+            last = int(np.searchsorted(self.starts, self.starts[first] + most, side="right")) - 1
+            last = min(max(last, first + 1), len(self.starts) - 1)
+            rows, here = (
+                slice(self.starts[first], self.starts[last]),
+                self.starts[first : last + 1] - self.starts[first],
+            )
+            yield slice(first, last), rows, Groups(self.loss, self.design[rows], self.goals[rows], here)
+            first = last
 
-    def values(self, points: np.ndarray) -> np.ndarray:
-        answers = own_answers(self.loss, self.design, points[self.owner])
+    def values(self, models: np.ndarray) -> np.ndarray:
+        """(groups,) sums of losses."""
+        answers = own_answers(self.loss, self.design, models[self.owner])
         return sums_of_groups(self.loss.row_losses(answers, self.goals), self.starts)
 
-    def derivatives(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        answers = own_answers(self.loss, self.design, points[self.owner])
-        return group_derivatives(self.loss, self.design, self.goals, answers, self.starts)
+    def derivatives(self, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(groups, size) gradients and (groups, size, size) Hessians."""
+        return self.derivatives_at(own_answers(self.loss, self.design, models[self.owner]))
+
+    def derivatives_at(self, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same where the rows' answers are known."""
+        size, groups = self.loss.size, len(self.starts) - 1
+        gradients, hessians = np.zeros((groups, size)), np.zeros((groups, size, size))
+        for place, rows, part in self.pieces():
+            gradient, curve = derivatives(self.loss, part.design, part.goals, answers[rows])
+            gradients[place], hessians[place] = (sums_of_groups(one, part.starts) for one in (gradient, curve))
+        return gradients, hessians
+
+    def optima(self, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """(groups, size) minimisers of each group's summed losses + (ridge/2) v^2; zero for a group without rows."""
+        found = np.zeros_like(start)
+        for place, _, part in self.pieces():
+            found[place] = _newton(part, ridge, start[place])
+        found[np.diff(self.starts) == 0] = 0.0
+        return found
 
 
 class _Weighted:
@@ -139,11 +142,10 @@ class _Weighted:
         by_output = by_output.reshape(*self.per_row.shape, outputs)
         gradients = np.stack([(self.per_row * by_output[..., k]) @ self.design for k in range(outputs)], axis=-1)
         hessians = np.empty((models, columns, outputs, columns, outputs))
-        for one in range(outputs):
-            for other in range(outputs):
-                # output by output, each a product of matrices: as one einsum it would not go to BLAS
-                mixed = (self.per_row * curved[..., one, other]) @ self.squares
-                hessians[:, :, one, :, other] = mixed.reshape(models, columns, columns)
+        for one, other in np.ndindex(outputs, outputs):
+            # output by output, each a product of matrices: as one einsum it would not go to BLAS
+            mixed = (self.per_row * curved[..., one, other]) @ self.squares
+            hessians[:, :, one, :, other] = mixed.reshape(models, columns, columns)
         return gradients.reshape(models, -1), hessians.reshape(models, columns * outputs, -1)
 
 
@@ -171,7 +173,7 @@ def weighted_hessians(
     return np.concatenate(found)
 
 
-def _newton(problem: _Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _newton(problem: Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Steps halved, model by model, until the value falls; one step is exact for squares."""
 
     def value(points: np.ndarray) -> np.ndarray:

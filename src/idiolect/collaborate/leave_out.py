@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import NUMBERS_AT_ONCE, derivatives, own_answers, pieces, sums_of_groups
+from idiolect.collaborate.batched import derivatives, own_answers, sums_of_groups
 from idiolect.collaborate.quadratic import Sample
 
 MOST_NUMBERS = 500_000_000  # rows times squared coefficients: beyond it folds are quicker
@@ -34,12 +34,10 @@ def left_out_losses(sample: Sample, models: np.ndarray, penalty: float, fitted: 
 
     Without `fitted` every client's model is that of its own rows, each counted once.
     """
-    losses = np.empty(len(sample.owner))
-    for first, last in pieces(sample.starts, max(NUMBERS_AT_ONCE // sample.size**2, 1)):
-        rows = slice(sample.starts[first], sample.starts[last])
-        part = sample.some_agents(np.arange(first, last))
-        some = None if fitted is None else Fitted(fitted.hessians[first:last], fitted.own[first:last])
-        losses[rows] = _losses(part, models[first:last], sample.ridge(penalty), some)
+    losses, agents = np.empty(len(sample.owner)), np.arange(sample.agents)
+    for place, rows, _ in sample.groups.pieces():
+        some = None if fitted is None else Fitted(*(part[place] for part in fitted))
+        losses[rows] = _losses(sample.some_agents(agents[place]), models[place], sample.ridge(penalty), some)
     return losses
 
 

@@ -15,15 +15,7 @@ import numpy as np
 from idiolect.collaborate.blocks import LEAST_SHARE, Neighbourhoods, listed, split_into_blocks
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import Sample, common_model, expand, quick_models, row_weights
-from idiolect.collaborate.weights import (
-    Effort,
-    answer_losses,
-    candidates,
-    exchange_of,
-    held_out_answers,
-    mixed,
-    stack,
-)
+from idiolect.collaborate.weights import Effort, answer_losses, candidates, exchange_of, held_out_answers, mixed, stack
 
 BLOCK = 100  # clients of a block
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import MOST_STEPS, group_derivatives, group_optima, own_answers, sums_of_groups
+from idiolect.collaborate.batched import MOST_STEPS, Groups, own_answers, sums_of_groups
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
@@ -59,6 +59,11 @@ class Sample:
         """(clients + 1,) where each client's rows begin."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
+    @property
+    def groups(self) -> Groups:
+        """The rows client by client."""
+        return Groups(self.loss, self.design, self.goals, self.starts)
+
     @cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:
         """(rows,) numbers of the blocks, client by client, whatever they are called; (blocks,) the client of each."""
@@ -75,7 +80,7 @@ class Sample:
     @property
     def size(self) -> int:
         """Coefficients of one model."""
-        return self.loss.shape[0] * self.loss.shape[1]
+        return self.loss.size
 
     def ridge(self, penalty: float) -> np.ndarray:
         """(size,) the penalty's diagonal; a bias is free, but for a trace that ends the flight of a single class."""
@@ -119,8 +124,7 @@ class Sample:
 
     def means(self, values: np.ndarray) -> np.ndarray:
         """Row values averaged per client; 0 for one without rows."""
-        counts = np.maximum(self.counts, 1)
-        return self.sums(values) / counts.reshape(-1, *[1] * (values.ndim - 1))
+        return self.sums(values) / np.maximum(self.counts, 1).reshape(-1, *[1] * (values.ndim - 1))
 
 
 def make_sample(
@@ -130,10 +134,9 @@ def make_sample(
 
     A client fills fewer folds, if need be one, so that each has at least `least` rows.
     """
-    size = loss.shape[0] * loss.shape[1]
-    if size > MOST_COEFFICIENTS:
+    if loss.size > MOST_COEFFICIENTS:
         raise RequestError(
-            f"Advice on neighbours needs models of at most {MOST_COEFFICIENTS} coefficients, got {size}; "
+            f"Advice on neighbours needs models of at most {MOST_COEFFICIENTS} coefficients, got {loss.size}; "
             "name fewer features."
         )
     if folds < 2:
@@ -219,7 +222,7 @@ def expand(sample: Sample, point: np.ndarray) -> Expansion:
     design, goals, coefficients = sample.design[order], sample.goals[order], point.reshape(loss.shape)
     if sample.size <= FEW_COEFFICIENTS:
         answers = loss.outputs(design, coefficients)
-        gradients, hessians = group_derivatives(loss, design, goals, answers, starts)
+        gradients, hessians = Groups(loss, design, goals, starts).derivatives_at(answers)
         return Expansion(point, gradients.reshape(*shape, -1), hessians.reshape(*shape, sample.size, -1))
     gradients = np.zeros((*shape, sample.size))
     hessians = np.zeros((*shape, sample.size, sample.size))
@@ -245,11 +248,6 @@ def quick_models(
     curvature[:, places, places] += ridge + _TINY * scale[:, None]
     gradient = weights @ gradients + ridge * expansion.point
     return expansion.point - np.linalg.solve(curvature, gradient[..., None])[..., 0]
-
-
-def own_weights(sample: Sample) -> np.ndarray:
-    """a = identity: every client its own rows."""
-    return np.eye(sample.agents)
 
 
 def row_weights(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -291,14 +289,10 @@ def score_own(sample: Sample, models: np.ndarray) -> np.ndarray:
 
 def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
     """(clients, size): every client's optimum on its own rows; few coefficients: all clients at once."""
-    ridge = sample.ridge(penalty)
     if sample.size <= FEW_COEFFICIENTS:
-        return group_optima(sample.loss, sample.design, sample.goals, sample.starts, ridge, start)
-    found = [
-        optimum(sample.some_agents(np.array([agent])), np.ones(1), penalty, start[agent])
-        for agent in range(sample.agents)
-    ]
-    return np.stack(found)
+        return sample.groups.optima(sample.ridge(penalty), start)
+    each = (sample.some_agents(np.array([agent])) for agent in range(sample.agents))
+    return np.stack([optimum(one, np.ones(1), penalty, first) for one, first in zip(each, start)])
 
 
 def common_model(sample: Sample, penalty: float) -> np.ndarray:

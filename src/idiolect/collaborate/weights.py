@@ -25,7 +25,6 @@ from idiolect.collaborate.quadratic import (
     Sample,
     common_model,
     expand,
-    own_weights,
     quick_models,
     row_weights,
     score,
@@ -106,7 +105,7 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
     # a tree needs one distance per pair; evidence differs by who judges whom
     distance = (evidence + evidence.T) / 2
     tree = linkage(squareform(distance, checks=False), "complete")
-    own = quick_models(sample, expansion, own_weights(sample), penalty)
+    own = quick_models(sample, expansion, np.eye(sample.agents), penalty)
     least = sample.sums(score_own(sample, own))
     parts = [sample.only(fold) for fold in range(sample.folds)]
     found = []
@@ -179,10 +178,7 @@ def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
     losses = [sample.means(answer_losses(sample, outputs[:, place])).mean() for place in range(outputs.shape[1])]
     names = [candidate.name for candidate in family]
     return Learned(
-        mixed(mixture, family),
-        dict(zip(names, mixture.tolist())),
-        dict(zip(names, map(float, losses))),
-        fold_shares,
+        mixed(mixture, family), dict(zip(names, mixture.tolist())), dict(zip(names, map(float, losses))), fold_shares
     )
 
 
@@ -240,7 +236,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
         answer = np.einsum("rco,c->ro", outputs, mixture)
         moves = outputs - answer[:, None]
         gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_gradients(answer, sample.goals), per_row)
-        curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, answer, moves), per_row)
+        curvature = np.einsum("rco,rdo,r->cd", moves, sample.loss.curved(answer, sample.goals, moves), per_row)
         step = _on_simplex(gradient, curvature) - mixture
         length = 1.0
         while length > 1e-3:  # an expansion may promise too much
@@ -253,16 +249,6 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
         else:
             break
     return mixture
-
-
-def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
-    """Second derivative of every row's loss at the answers `at`, times each move."""
-    if sample.loss.criterion == "squared":
-        return moves
-    chances = (sample.loss.row_gradients(at, sample.goals) + sample.goals)[:, None]
-    weighed = chances * moves
-    others = weighed if sample.loss.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
-    return weighed - chances * others
 
 
 def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:

@@ -12,8 +12,8 @@ from idiolect.theory.convex import ConvexLoss, MatrixRows
 def own_optimum(loss: ConvexLoss, rows: MatrixRows) -> np.ndarray | None:
     """Coefficients of least loss (of least norm where several are optimal); None where there are none."""
     if loss.criterion != "squared":
-        one = arrow.Term(1.0, None, arrow.Place(1.0, np.arange(loss.shape[0] * loss.shape[1])))
-        alone = arrow.Arrow((arrow.Client(loss, rows, (one,)),), np.ones(1), 0, loss.shape[0] * loss.shape[1])
+        one = arrow.Term(1.0, None, arrow.Place(1.0, np.arange(loss.size)))
+        alone = arrow.Arrow((arrow.Client(loss, rows, (one,)),), np.ones(1), 0, loss.size)
         point = arrow.minimise(alone)
         return None if point is None else point.personal[0].reshape(loss.shape)
     design, goals, weights = rows

@@ -111,8 +111,7 @@ class Client:
         return blocks
 
     def _place(self, term: Term, shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
-        size = self.loss.shape[0] * self.loss.shape[1]
-        coefficients = np.zeros(size) if term.fixed is None else term.fixed.reshape(size).copy()
+        coefficients = np.zeros(self.loss.size) if term.fixed is None else term.fixed.flatten()
         for place, block in ((term.shared, shared), (term.personal, personal)):
             if place is not None:
                 coefficients[place.positions] += place.factor * block

@@ -12,12 +12,10 @@ from idiolect.theory.convex import ConvexLoss
 def split_positions(objective: WS2, loss: ConvexLoss) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The shared and the personal block of the model, with positions among the coefficients in place of values."""
     # split like values, so that the split itself says where every entry goes
-    positions = np.arange(loss.shape[0] * loss.shape[1]).reshape(loss.shape)
-    shared, personal = objective.split.divide(loss.to_params(positions))
-    return (
-        {name: np.asarray(part) for name, part in shared.items()},
-        {name: np.asarray(part) for name, part in personal.items()},
-    )
+    positions = np.arange(loss.size).reshape(loss.shape)
+    blocks = objective.split.divide(loss.to_params(positions))
+    shared, personal = ({name: np.asarray(part) for name, part in block.items()} for block in blocks)
+    return shared, personal
 
 
 def split_columns(objective: WS2, loss: ConvexLoss) -> tuple[np.ndarray, np.ndarray] | None:

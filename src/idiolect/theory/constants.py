@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,16 @@ from idiolect.theory.columns import residual_columns, split_columns
 from idiolect.theory.convex import ConvexLoss, convex_loss
 
 
+def numbers_of(setting: Any) -> np.ndarray:
+    """A setting in float64: a number, or one per client."""
+    return np.asarray(setting.values if isinstance(setting, PerClient) else setting, np.float64)
+
+
+def per_client(setting: Any, clients: int) -> np.ndarray:
+    """(M,) every client's number."""
+    return np.broadcast_to(numbers_of(setting), (clients,))
+
+
 @dataclasses.dataclass(frozen=True)
 class Constants:
     """Curvature of the clients' plain losses f'_m: one entry per client; properties give the worst of all."""
@@ -40,7 +50,6 @@ class Constants:
     exact: bool  # whether L_m and mu_m are attained; otherwise they are bounds on the safe side
     source: str  # where the numbers come from, in one sentence
     loss: ConvexLoss | None = None  # f'_m in matrix form
-    of_columns: Callable[[np.ndarray], Constants] | None = None  # the same for some of the design's columns
     rows: Rows | None = None  # what they were measured on
 
     @property
@@ -68,13 +77,25 @@ class Constants:
         """kappa = L / mu; infinite without strong convexity."""
         return self.smoothness / self.strong_convexity if self.strong_convexity > 0 else np.inf
 
+    @property
+    def symbols(self) -> dict[str, float]:
+        """The worst client's numbers by what papers call them."""
+        return {"mu'": self.strong_convexity, "L'": self.smoothness, "Lc'": self.component_smoothness}
+
     @functools.cached_property
     def client_rank(self) -> np.ndarray:
         """(M,) dimensions of the model that a client's rows determine, as far as double precision tells."""
         assert self.loss is not None
         assert self.rows is not None
         loss, rows = self.loss, self.rows
-        return np.array([_rank(loss, weighted_design(loss, rows, client)) for client in range(rows.clients)])
+        designs = (weighted_design(loss, rows, client) for client in range(rows.clients))
+        if loss.diagonal:
+            return np.array([int((design**2).any(axis=0).sum()) for design in designs])
+        return np.array([int(np.linalg.matrix_rank(design)) if len(design) else 0 for design in designs])
+
+    def of_columns(self, columns: np.ndarray) -> Constants:
+        """The same for some of the design's columns; without rows every block is as curved as the whole."""
+        return self if self.loss is None or self.rows is None else _measure(self.loss, self.rows, columns)
 
     def assuming(self, strong_convexity: float) -> Constants:
         """The same with mu' given, where a run relies on the curvature near its optimum and not everywhere."""
@@ -110,30 +131,22 @@ _SOURCES = {
 def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants | None:
     """Constants of every client's f'_m on its own rows; None for a model without known constants."""
     loss = convex_loss(objective)
-    if loss is None:
-        return None
+    return None if loss is None else _measure(loss, rows, slice(None))
 
-    def of_columns(columns: Any) -> Constants:
-        # one client at a time: designs of all at once need not fit into memory
-        designs = (weighted_design(loss, rows, client)[:, columns] for client in range(rows.clients))
-        per_client = np.array([_one_client(loss, design) for design in designs])
-        smoothness, strong_convexity, component = per_client.reshape(rows.clients, 3).T + loss.l2
-        exact = loss.criterion != "cross_entropy"
-        return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss)
 
-    return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns, rows=rows)
+def _measure(loss: ConvexLoss, rows: Rows, columns: np.ndarray | slice) -> Constants:
+    # one client at a time: designs of all at once need not fit into memory
+    designs = (weighted_design(loss, rows, client)[:, columns] for client in range(rows.clients))
+    found = np.array([_one_client(loss, design) for design in designs])
+    smoothness, strong_convexity, component = found.reshape(rows.clients, 3).T + loss.l2
+    exact = loss.criterion != "cross_entropy"
+    return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss, rows)
 
 
 def weighted_design(loss: ConvexLoss, rows: Rows, client: int) -> np.ndarray:
     """One client's design with every row times the root of its weight: X'X/n is then that of the weighted loss."""
     design, weights = loss.design(rows.of(client)[0]), rows.weights_of(client)
     return design if weights is None else np.sqrt(weights)[:, None] * design
-
-
-def _rank(loss: ConvexLoss, design: np.ndarray) -> int:
-    if loss.diagonal:
-        return int((design**2).any(axis=0).sum())
-    return int(np.linalg.matrix_rank(design)) if len(design) else 0
 
 
 def _one_client(loss: ConvexLoss, design: np.ndarray) -> tuple[float, float, float]:
@@ -171,6 +184,11 @@ class BlockConstants:
     component_shared_smoothness: float  # Lc^w
     component_personal_smoothness: float  # Lc^beta
     source: str
+
+    @property
+    def symbols(self) -> dict[str, float]:
+        """The numbers by what the paper calls them."""
+        return dict(zip(("mu", "L^w", "L^beta", "Lc^w", "Lc^beta"), dataclasses.astuple(self)))
 
 
 def block_constants(objective: Objective, own: Constants | None) -> BlockConstants | None:
@@ -229,7 +247,7 @@ def condition(objective: Objective, own: Constants) -> str | None:
             f"lemma 2), got {float(objective.penalty):g}. {_WAY_OUT}"
         )
     if isinstance(objective, APFL2):
-        mixing = _mixing(objective)
+        mixing = per_client(objective.mixing, own.clients)
         needed = float((mixing**2 + (1 - mixing) ** 2 / 2).max())
         if not objective.relaxation >= needed:
             return (
@@ -255,7 +273,8 @@ def _lower_bounds(objective: Objective, own: Constants) -> list[tuple[float, flo
         return [(lam, -lam, mu + lam)]
     if isinstance(objective, APFL2):
         relaxation = float(objective.relaxation)
-        return [(mu * (relaxation + a * a), mu * a * (1 - a), mu * (1 - a) ** 2) for a in _mixing(objective).tolist()]
+        mixing = per_client(objective.mixing, own.clients).tolist()
+        return [(mu * (relaxation + a * a), mu * a * (1 - a), mu * (1 - a) ** 2) for a in mixing]
     return []
 
 
@@ -264,11 +283,6 @@ def _smallest_eigenvalue(first: float, mixed: float, second: float) -> float:
     # not (a + c)/2 - hypot: where one eigenvalue is tiny, that difference loses all its digits
     largest = (first + second) / 2 + float(np.hypot((first - second) / 2, mixed))
     return max((first * second - mixed**2) / largest, 0.0) if largest > 0 else 0.0
-
-
-def _mixing(objective: APFL2) -> np.ndarray:
-    mixing: Any = objective.mixing.values if isinstance(objective.mixing, PerClient) else objective.mixing
-    return np.atleast_1d(np.asarray(mixing, np.float64))
 
 
 def _row(
@@ -306,7 +320,8 @@ def _mx2(objective: MX2, own: Constants) -> BlockConstants:
 
 
 def _apfl2(objective: APFL2, own: Constants) -> BlockConstants:
-    M, mixing, relaxation = own.clients, _mixing(objective), float(objective.relaxation)
+    M, relaxation = own.clients, float(objective.relaxation)
+    mixing = per_client(objective.mixing, M)
     most, least = float(mixing.max()), float(mixing.min())
 
     def blocks(smooth: float) -> tuple[float, float]:
@@ -321,9 +336,7 @@ def _apfl2(objective: APFL2, own: Constants) -> BlockConstants:
 
 def shares_of(objective: Objective, clients: int) -> np.ndarray:
     """(M,) alpha_m, the share of w in a client's model: FLIX's personalization, 1 for other objectives."""
-    share: Any = getattr(objective, "personalization", 1.0)
-    values = share.values if isinstance(share, PerClient) else share
-    return np.broadcast_to(np.asarray(values, np.float64), (clients,))
+    return per_client(getattr(objective, "personalization", 1.0), clients)
 
 
 def term_constants(objective: Objective, own: Constants) -> Constants:
@@ -352,37 +365,30 @@ def _flix(objective: FLIX, own: Constants) -> BlockConstants:
 
 def _ws2(objective: WS2, own: Constants) -> BlockConstants:
     columns = None if own.loss is None else split_columns(objective, own.loss)
-    mu = own.strong_convexity / own.clients
-    if columns is None or own.of_columns is None:
-        shared, personal = own, own
-        source = "WS2 (Unified 2023, lemma 4, corrected by 1/M): mu'/M, L'/M, L'/M, bounds for either block"
-    else:
-        shared, personal = (own.of_columns(block) for block in columns)
-        source = "WS2 (Unified 2023, lemma 4, corrected by 1/M): mu'/M, and L'/M of each block's own columns"
-    return _block_row(mu, shared, personal, own.clients, source)
+    mu, source = own.strong_convexity / own.clients, "WS2 (Unified 2023, lemma 4, corrected by 1/M): mu'/M, "
+    if columns is None:
+        return _block_row(mu, [own, own], f"{source}L'/M, L'/M, bounds for either block")
+    return _block_row(mu, map(own.of_columns, columns), f"{source}and L'/M of each block's own columns")
 
 
 def _residual(objective: Residual, own: Constants) -> BlockConstants | None:
-    if own.loss is None or own.of_columns is None:
+    if own.loss is None:
         return None
     columns = residual_columns(objective, own.loss)
-    shared, personal = (own.of_columns(block) for block in columns)
     overlap = np.intersect1d(*columns).size > 0
     # moving weight between the two models of a column changes no output: only l2 curves that direction
     mu = own.loss.l2 if overlap else own.of_columns(np.concatenate(columns)).strong_convexity
     source = (
         "residual learning (Unified 2023, table 2, rescaled): mu of both models' columns together, L_R^w/M, L_R^beta/M"
     )
-    return _block_row(mu / own.clients, shared, personal, own.clients, source)
+    return _block_row(mu / own.clients, map(own.of_columns, columns), source)
 
 
-def _block_row(
-    strong_convexity: float, shared: Constants, personal: Constants, clients: int, source: str
-) -> BlockConstants:
+def _block_row(strong_convexity: float, sides: Iterable[Constants], source: str) -> BlockConstants:
     """Of a model that is divided: each block has the curvature of its own columns."""
-    whole = shared.smoothness / clients, personal.smoothness / clients
-    single = shared.component_smoothness / clients, personal.component_smoothness / clients
-    return BlockConstants(strong_convexity, *whole, *single, source)
+    curvatures = [(side.smoothness / side.clients, side.component_smoothness / side.clients) for side in sides]
+    (shared, component_shared), (personal, component_personal) = curvatures
+    return BlockConstants(strong_convexity, shared, personal, component_shared, component_personal, source)
 
 
 _TABLE: dict[type[Objective], Callable[[Any, Constants], BlockConstants | None]] = {

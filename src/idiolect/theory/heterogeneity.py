@@ -13,13 +13,7 @@ from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import client_constants
 from idiolect.theory.convex import convex_loss
-from idiolect.theory.optimum import (
-    client_gradients,
-    client_points,
-    client_values,
-    local_optima,
-    shared_optimum,
-)
+from idiolect.theory.optimum import client_gradients, client_points, client_values, local_optima, shared_optimum
 
 
 @dataclasses.dataclass(frozen=True)

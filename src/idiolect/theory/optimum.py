@@ -29,8 +29,8 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
         solution = own_optimum(loss, own)
         if solution is None:  # one client without an optimum is enough
             return None
-        solutions.append(loss.to_params(solution))
-    return {name: np.stack([params[name] for params in solutions]) for name in solutions[0]}
+        solutions.append(solution)
+    return loss.stack_params(solutions)
 
 
 def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | None:
@@ -38,14 +38,9 @@ def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | No
     loss = convex_loss(objective)
     if loss is None:
         return None
-    every = weighted_rows(loss, rows)
     # rows of all clients as one client's, each weighted by its client: then one solver serves both questions
-    pooled = MatrixRows(
-        np.concatenate([own.design for own in every]),
-        np.concatenate([own.goals for own in every]),
-        np.concatenate([1 / rows.clients * own.weights for own in every]),
-    )
-    solution = own_optimum(loss, pooled)
+    pooled = MatrixRows(*(np.concatenate(parts) for parts in zip(*weighted_rows(loss, rows))))
+    solution = own_optimum(loss, pooled._replace(weights=1 / rows.clients * pooled.weights))
     return None if solution is None else loss.to_params(solution)
 
 

@@ -24,18 +24,14 @@ class _Derivation:
 
     def __init__(self, given: Given) -> None:
         self._given = given
-        self._found: list[Parameter] = []
+        self.found: Parameters = ()
 
     def take(self, name: str, value: float, formula: str, *, least: float = -math.inf, most: float = math.inf) -> float:
         """The value set by hand, or else theory's."""
         by_hand = name in self._given
         chosen = float(self._given[name]) if by_hand else value
-        self._found.append(Parameter(name, chosen, formula, by_hand, least, most))
+        self.found += (Parameter(name, chosen, formula, by_hand, least, most),)
         return chosen
-
-    def found(self) -> Parameters:
-        """What was taken so far."""
-        return tuple(self._found)
 
 
 class Drawn(NamedTuple):
@@ -87,23 +83,23 @@ def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
     for field, symbol in (("shared_smoothness", "L^w"), ("personal_smoothness", "L^beta")):
         smoothness = getattr(constants, field)
         derived.take(field, smoothness, f"{symbol} of F", least=smoothness)
-    _, shared, personal = (math.sqrt(max(parameter.value, 0.0)) for parameter in derived.found())
+    _, shared, personal = (math.sqrt(max(parameter.value, 0.0)) for parameter in derived.found)
     derived.take("shared_probability", _ratio(shared, shared + personal), "sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta))")
-    return derived.found()
+    return derived.found
 
 
 def scd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023 has no step theory for SCD: p_w = Lc^w/(Lc^w+Lc^beta) and eta = 1/(4 Lx), which is safe."""
     derived = _Derivation(solver.given)
     _sampling(derived, solver.seen)
-    return derived.found()
+    return derived.found
 
 
 def svrcd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023 has no step theory for SVRCD: p_w, rho and eta = 1/(4 Lx) of ASVRCD, which are safe."""
     derived = _Derivation(solver.given)
     _refreshing(derived, solver)
-    return derived.found()
+    return derived.found
 
 
 def asvrcd_pfl(solver: Drawn) -> Parameters:
@@ -114,7 +110,7 @@ def asvrcd_pfl(solver: Drawn) -> Parameters:
     """
     derived = _Derivation(solver.given)
     _accelerated(derived, solver, *_refreshing(derived, solver))
-    return derived.found()
+    return derived.found
 
 
 def ascd_pfl(solver: Drawn) -> Parameters:
@@ -129,7 +125,7 @@ def ascd_pfl(solver: Drawn) -> Parameters:
     borrowed = _momentum(step_size, mu, _refresh(seen, probability, solver.optimal_for)[0], 0.5)
     _mirror_step(derived, step_size, mu, borrowed)
     derived.take("momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
-    return derived.found()
+    return derived.found
 
 
 def ascd_then_asvrcd(solver: Drawn) -> Parameters:
@@ -138,7 +134,7 @@ def ascd_then_asvrcd(solver: Drawn) -> Parameters:
     step_size, refresh = _refreshing(derived, solver)
     _accelerated(derived, solver, step_size, refresh)
     derived.take("early_momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
-    return derived.found()
+    return derived.found
 
 
 def l2sgd_plus(
@@ -161,7 +157,7 @@ def l2sgd_plus(
     step = own.clients * min(_ratio(1 - chance, gradient), chance / mean if mean > 0 else math.inf)
     formula = f"M min{{(1-p)/(4 {symbol} + {n} mu'), p/(4 lam + mu')}}"
     derived.take("step_size", step, formula, most=step)
-    return derived.found()
+    return derived.found
 
 
 def l2gd(own: Constants, penalty: float, *, given: Given = NOTHING) -> Parameters:
@@ -178,7 +174,7 @@ def pfedme(own: Constants, penalty: float, *, batch_size: int = 0, given: Given 
     curvature = (own.component_smoothness if batch_size else own.smoothness) + penalty
     formula = "1/(Lc' + lam)" if batch_size else "1/(L' + lam)"
     derived.take("inner_step", 1 / curvature, formula, most=2 / curvature)
-    return derived.found()
+    return derived.found
 
 
 def _sampling(derived: _Derivation, seen: Components) -> tuple[float, float]:
@@ -218,10 +214,10 @@ def _momentum(step_size: float, mu: float, refresh: float, anchor: float) -> flo
     return min(0.5, math.sqrt(max(step_size * mu, 0.0) * max(0.5, anchor / refresh)))
 
 
-def _mirror_step(derived: _Derivation, step_size: float, mu: float, momentum: float) -> float:
+def _mirror_step(derived: _Derivation, step_size: float, mu: float, momentum: float) -> None:
     """gamma."""
     slowest = max(2 * mu, 4 * momentum / step_size)
-    return derived.take("mirror_step", 1 / slowest if slowest > 0 else math.inf, "1/max{2 mu, 4 theta1/eta}")
+    derived.take("mirror_step", 1 / slowest if slowest > 0 else math.inf, "1/max{2 mu, 4 theta1/eta}")
 
 
 def _convexity(derived: _Derivation, constants: BlockConstants) -> float:

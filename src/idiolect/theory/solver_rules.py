@@ -4,29 +4,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from idiolect.theory import complexity
 from idiolect.theory import solver_parameters as solvers
-from idiolect.theory.rule import Parameters, Prediction, Question, Rule
+from idiolect.theory.rule import Parameters, Prediction, Promise, Question, Rule
 
 
-def _drawn(question: Question) -> solvers.Drawn:
-    options = {"batch_size": 0, "optimal_for": "shared", "anchor": 0.5}
-    found = {name: question.option(name, default) for name, default in options.items()}
-    return solvers.Drawn(question.of_f, question.rows, **found, given=question.given)
+def _drawing(derive: Callable[[solvers.Drawn], Parameters], theorem: str, promise: Promise | None = None) -> Rule:
+    """Of a solver that draws components of F."""
+
+    def derive_from(question: Question) -> Parameters:
+        options = {"batch_size": 0, "optimal_for": "shared", "anchor": 0.5}
+        found = {name: question.option(name, default) for name, default in options.items()}
+        return derive(solvers.Drawn(question.of_f, question.rows, **found, given=question.given))
+
+    return Rule(derive=derive_from, theorem=theorem, of_blocks=True, promise=promise)
 
 
-def _draws(question: Question) -> dict[str, Any]:
-    return {"batch_size": question.option("batch_size", 0), "given": question.given}
-
-
-def _penalty(question: Question) -> float:
-    return float(question.option("penalty", 0.0))
-
-
-def _l2sgd_plus(question: Question) -> Parameters:
-    return solvers.l2sgd_plus(question.own, question.rows, _penalty(question), **_draws(question))
+def _pulled(question: Question) -> dict[str, Any]:
+    """Of a solver that is pulled towards the mean: what its parameters follow from besides the constants of f'_m."""
+    penalty, batch_size = (question.option(name, 0) for name in ("penalty", "batch_size"))
+    return {"penalty": float(penalty), "batch_size": batch_size, "given": question.given}
 
 
 def _acd_pfl_promise(question: Question, epsilon: float) -> Prediction | None:
@@ -68,26 +68,18 @@ ACD_PFL = Rule(
     of_blocks=True,
     promise=_acd_pfl_promise,
 )
-ASVRCD_PFL = Rule(
-    derive=lambda q: solvers.asvrcd_pfl(_drawn(q)),
-    theorem="Unified 2023, theorems 8 and 9",
-    of_blocks=True,
-    promise=_asvrcd_pfl_promise,
-)
-SVRCD_PFL = Rule(derive=lambda q: solvers.svrcd_pfl(_drawn(q)), theorem=_SAFE, of_blocks=True)
-SCD_PFL = Rule(derive=lambda q: solvers.scd_pfl(_drawn(q)), theorem=_SAFE, of_blocks=True)
-ASCD_PFL = Rule(
-    derive=lambda q: solvers.ascd_pfl(_drawn(q)),
-    theorem="Unified 2023, section 5: ASVRCD's, and theta",
-    of_blocks=True,
-)
-ASCD_THEN_ASVRCD = Rule(
-    derive=lambda q: solvers.ascd_then_asvrcd(_drawn(q)),
-    theorem="Unified 2023, theorems 8 and 9, section 5",
-    of_blocks=True,
-)
+ASVRCD_PFL = _drawing(solvers.asvrcd_pfl, "Unified 2023, theorems 8 and 9", _asvrcd_pfl_promise)
+SVRCD_PFL = _drawing(solvers.svrcd_pfl, _SAFE)
+SCD_PFL = _drawing(solvers.scd_pfl, _SAFE)
+ASCD_PFL = _drawing(solvers.ascd_pfl, "Unified 2023, section 5: ASVRCD's, and theta")
+ASCD_THEN_ASVRCD = _drawing(solvers.ascd_then_asvrcd, "Unified 2023, theorems 8 and 9, section 5")
 L2GD = Rule(
-    derive=lambda q: solvers.l2gd(q.own, _penalty(q), given=q.given), theorem="Hanzely and Richtarik 2020, at n = 1"
+    derive=lambda q: solvers.l2gd(q.own, float(q.option("penalty", 0.0)), given=q.given),
+    theorem="Hanzely and Richtarik 2020, at n = 1",
 )
-L2SGD_PLUS = Rule(derive=_l2sgd_plus, theorem="Hanzely and Richtarik 2020", promise=_l2sgd_plus_promise)
-PFEDME = Rule(derive=lambda q: solvers.pfedme(q.own, _penalty(q), **_draws(q)), theorem="descent lemma")
+L2SGD_PLUS = Rule(
+    derive=lambda q: solvers.l2sgd_plus(q.own, q.rows, **_pulled(q)),
+    theorem="Hanzely and Richtarik 2020",
+    promise=_l2sgd_plus_promise,
+)
+PFEDME = Rule(derive=lambda q: solvers.pfedme(q.own, **_pulled(q)), theorem="descent lemma")
