@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -89,8 +88,7 @@ def _try_heard(sample: Sample, penalties: tuple[float, ...], most_pairs: int, re
     chosen, losses = {}, np.empty((len(sample.owner), 3))
     by_row = is_quick(sample)
     for place, way in enumerate(OPTIONS[:2]):
-        solve = _fit_alone if way == "alone" else _fit_together
-        tried = _by_rows(sample, way, penalties) if by_row else _by_folds(sample, solve, penalties)
+        tried = (_by_rows if by_row else _by_folds)(sample, way, penalties)
         best = int(np.argmin(sample.means(tried).mean(axis=0)))
         chosen[way], losses[:, place] = penalties[best], tried[:, best]
         report("ways", place + 1, 2)
@@ -171,9 +169,6 @@ def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
     }
 
 
-Solver = Callable[[Sample, float, np.ndarray | None], np.ndarray]  # (sample, penalty, start or None) to models
-
-
 def _fit_alone(sample: Sample, penalty: float, start: np.ndarray | None) -> np.ndarray:
     if start is None:
         start = np.tile(common_model(sample, penalty), (sample.agents, 1))
@@ -185,28 +180,29 @@ def _fit_together(sample: Sample, penalty: float, start: np.ndarray | None) -> n
     return np.tile(optimum(sample, np.ones(sample.agents), penalty, first), (sample.agents, 1))
 
 
+_SOLVERS = {"alone": _fit_alone, "everybody": _fit_together}
+
+
 def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
     """(rows, penalties) losses of training alone or with all, every row left out in turn."""
     losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
     loss, rows = sample.loss, MatrixRows(sample.design, sample.goals, np.ones(len(sample.owner)))
     for place, penalty in enumerate(penalties):
-        if way == "alone":
-            models = _fit_alone(sample, penalty, models)
-        else:
-            models = _fit_together(sample, penalty, models)
+        models = _SOLVERS[way](sample, penalty, models)
+        if way == "everybody":
             whole = loss.hessian(rows, models[0].reshape(loss.shape))
             fitted = Fitted(np.broadcast_to(whole, (sample.agents, *whole.shape)), np.ones(sample.agents))
         losses[:, place] = left_out_losses(sample, models, penalty, fitted)
     return losses
 
 
-def _by_folds(sample: Sample, solve: Solver, penalties: tuple[float, ...]) -> np.ndarray:
+def _by_folds(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
     """(rows, penalties) losses of every row under models fitted without its fold."""
     losses = np.empty((len(sample.owner), len(penalties)))
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         models: np.ndarray | None = None
         for place, penalty in enumerate(penalties):
-            models = solve(training, penalty, models)
+            models = _SOLVERS[way](training, penalty, models)
             losses[sample.fold == fold, place] = score_own(judged, models)
     return losses
