@@ -173,29 +173,35 @@ def weighted_hessians(
     return np.concatenate(found)
 
 
+def newton_steps(gradient: np.ndarray, curvature: np.ndarray, ridge: np.ndarray) -> np.ndarray:
+    """(models, size) (curvature + ridge)^-1 gradient; the curvature is changed."""
+    places = np.arange(len(ridge))
+    curvature[:, places, places] += ridge
+    scale = np.trace(curvature, axis1=1, axis2=2) / len(ridge)
+    # a direction without curvature, such as the bias of a class without rows, would make the system singular
+    curvature[:, places, places] += (_TINY * scale + 1e-30)[:, None]
+    return np.linalg.solve(curvature, gradient[..., None])[..., 0]
+
+
 def _newton(problem: Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Steps halved, model by model, until the value falls; one step is exact for squares."""
+    """(models, size) minimisers: Newton steps, halved until the value falls; one step is exact for squares."""
 
     def value(points: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
             return problem.values(points) + 0.5 * (points**2) @ ridge
 
     point, now = start.copy(), value(start)
-    places = np.arange(len(ridge))
     for _ in range(MOST_STEPS):
         gradient, curvature = problem.derivatives(point)
         gradient = gradient + ridge * point
-        curvature[:, places, places] += ridge
-        scale = np.trace(curvature, axis1=1, axis2=2) / len(ridge)
-        # a direction without curvature, such as the bias of a class without rows, would make the system singular
-        curvature[:, places, places] += (_TINY * scale + 1e-30)[:, None]
-        step = np.linalg.solve(curvature, gradient[..., None])[..., 0]
+        step = newton_steps(gradient, curvature, ridge)
         decrease = (gradient * step).sum(axis=1)
         # all models step together in one batched solve; one that has arrived waits with a step of length 0
         moving = decrease > 1e-12 * (1 + np.abs(now))
         if not moving.any():
             break
         length = np.where(moving, 1.0, 0.0)
+        # Armijo's rule: far from its optimum a log loss is flat, and a whole Newton step would jump beyond it
         for _ in range(20):
             tried = value(point - length[:, None] * step)
             short = moving & (tried > now - 0.25 * length * decrease) & (length > 0)

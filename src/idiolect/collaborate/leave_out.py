@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import derivatives, own_answers, sums_of_groups
+from idiolect.collaborate.batched import derivatives, newton_steps, own_answers, sums_of_groups
 from idiolect.collaborate.quadratic import Sample
 
 MOST_NUMBERS = 500_000_000  # rows times squared coefficients: beyond it folds are quicker
@@ -51,18 +51,11 @@ def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitte
     answers = own_answers(sample.loss, design, models[owner])
     gradients, hessians = (sums_of_groups(one, starts) for one in derivatives(sample.loss, design, goals, answers))
     bounds = np.searchsorted(holder, np.arange(sample.agents + 1))
-    if fitted is None:
-        rest = sums_of_groups(hessians, bounds)[holder] - hessians
-    else:
-        gradients = fitted.own[holder][:, None] * gradients
-        rest = fitted.hessians[holder] - fitted.own[holder][:, None, None] * hessians
-    places = np.arange(len(ridge))
-    rest[:, places, places] += ridge
-    trace = np.trace(rest, axis1=1, axis2=2) / len(ridge)
-    rest[:, places, places] += (1e-10 * trace + 1e-30)[:, None]
+    whole, own = (sums_of_groups(hessians, bounds), np.ones(sample.agents)) if fitted is None else fitted
+    weight = own[holder][:, None]
     # one Newton step from the optimum of all rows to that of the others: at the optimum the gradient of the others is
     # minus that of the block, so that no model is fitted anew
-    moved = models[holder] + np.linalg.solve(rest, gradients[..., None])[..., 0]
+    moved = models[holder] + newton_steps(weight * gradients, whole[holder] - weight[..., None] * hessians, ridge)
     if fitted is None:
         moved[np.diff(bounds)[holder] == 1] = 0.0  # nothing is left to learn from
     losses = np.empty(len(owner))

@@ -155,9 +155,7 @@ def make_sample(
         _, first, number = np.unique(block[places], return_index=True, return_inverse=True)
         draws = host_generator(seed, Purpose.SPLIT, twin)
         chance = draws.permutation(len(first))[np.argsort(np.argsort(first))]  # by place among the sorted rows
-        order = np.lexsort((chance, label[places][first]))
-        place = np.empty(len(first), np.int64)
-        place[order] = np.arange(len(first))
+        place = np.argsort(np.lexsort((chance, label[places][first])))
         start = int(draws.integers(folds))
         fold[places] = _dealt(place[number], folds, least, start)
     copies = any(twin != agent for agent, (twin, _) in enumerate(twins))

@@ -228,6 +228,24 @@ def minimise(arrow: Arrow) -> Point | None:
     return point
 
 
+def own_optimum(loss: ConvexLoss, rows: MatrixRows) -> np.ndarray | None:
+    """argmin f'_m of one client's rows, of least norm where several are optimal; None where there is none."""
+    if loss.criterion != "squared":
+        client = Client(loss, rows, (Term(1.0, None, Place(1.0, np.arange(loss.size))),))
+        point = minimise(Arrow((client,), np.ones(1), 0, loss.size))
+        return None if point is None else point.personal[0].reshape(loss.shape)
+    design, goals, weights = rows
+    if loss.diagonal:
+        products, squares = weights @ (design * goals), weights @ design**2 + loss.l2
+        return np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)[:, None]
+    root = np.sqrt(weights)[:, None]
+    # l2 as extra rows: the square root of the normal equations, so half the digits are not lost
+    padding = np.sqrt(loss.l2) * np.eye(loss.columns)
+    stacked = np.concatenate([root * design, padding])
+    wanted = np.concatenate([root * goals, np.zeros((loss.columns, goals.shape[1]))])
+    return np.linalg.lstsq(stacked, wanted)[0]
+
+
 def _search(arrow: Arrow, point: Point, gradient: Point, direction: Point) -> tuple[Point, Point] | None:
     """The first of 1, 1/2, 1/4, ... of the step that lowers the gradient norm, or clearly the value."""
     norm, value = gradient.norm(), arrow.value(point)

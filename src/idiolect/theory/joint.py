@@ -31,10 +31,8 @@ from idiolect.objectives import (
 )
 from idiolect.objectives.flix import Prepared
 from idiolect.theory import arrow
-from idiolect.theory.alone import own_optimum
-from idiolect.theory.arrow import Arrow, Client, Place, Point, Term
-from idiolect.theory.columns import residual_columns, split_positions
-from idiolect.theory.constants import per_client, shares_of
+from idiolect.theory.arrow import Arrow, Client, Place, Point, Term, own_optimum
+from idiolect.theory.constants import per_client, residual_columns, shares_of, split_positions
 from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 
 Layout = Any  # a block's pytree, with every entry's position in a flat vector instead of its value

@@ -14,7 +14,7 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
-from idiolect.theory.alone import own_optimum
+from idiolect.theory.arrow import own_optimum
 from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 from idiolect.theory.joint import joint_optimum, weighted_rows
 
@@ -51,17 +51,6 @@ def client_values(objective: Objective | ClientLoss, rows: Rows, params: Params,
         return None
     points = client_points(loss, rows.clients, params, stacked=stacked)
     return np.array([loss.value(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
-
-
-def client_gradients(
-    objective: Objective | ClientLoss, rows: Rows, params: Params, *, stacked: bool
-) -> np.ndarray | None:
-    """grad f'_m of every client, (M, columns, outputs); points as in `client_values`."""
-    loss = convex_loss(objective)
-    if loss is None:
-        return None
-    points = client_points(loss, rows.clients, params, stacked=stacked)
-    return np.array([loss.gradient(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
 
 
 def optimal_value(objective: Objective, rows: Rows) -> float | None:

@@ -23,7 +23,7 @@ from idiolect.theory.constants import Constants, per_client, shares_of
 from idiolect.theory.convex import convex_loss
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.joint import joint_problem
-from idiolect.theory.optimum import client_gradients
+from idiolect.theory.optimum import client_points
 from idiolect.theory.rule import Parameter, Parameters, Prediction, Question, Rule
 
 
@@ -63,9 +63,10 @@ def solution(objective: Objective, rows: Rows) -> Solution | None:
         )
     else:
         models = jax.tree.map(lambda w: np.stack([w] * rows.clients), best.shared)
-    gradients = client_gradients(objective, rows, models, stacked=True)
-    assert gradients is not None  # a loss with a known optimum has a known gradient
-    return Solution(best.shared, models, gradients, best.value)
+    clients = problem.arrow.clients
+    points = client_points(clients[0].loss, rows.clients, models, stacked=True)
+    gradients = [client.loss.gradient(client.rows, point) for client, point in zip(clients, points)]
+    return Solution(best.shared, models, np.array(gradients), best.value)
 
 
 def noise_constants(objective: Objective, rows: Rows, batch_size: int, noise: float = 0.0) -> np.ndarray | None:

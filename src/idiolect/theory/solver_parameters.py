@@ -90,16 +90,12 @@ def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
 
 def scd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023 has no step theory for SCD: p_w = Lc^w/(Lc^w+Lc^beta) and eta = 1/(4 Lx), which is safe."""
-    derived = _Derivation(solver.given)
-    _sampling(derived, solver.seen)
-    return derived.found
+    return _drawing(solver, refreshes=False, accelerates=False)
 
 
 def svrcd_pfl(solver: Drawn) -> Parameters:
     """Unified 2023 has no step theory for SVRCD: p_w, rho and eta = 1/(4 Lx) of ASVRCD, which are safe."""
-    derived = _Derivation(solver.given)
-    _refreshing(derived, solver)
-    return derived.found
+    return _drawing(solver, accelerates=False)
 
 
 def asvrcd_pfl(solver: Drawn) -> Parameters:
@@ -108,9 +104,7 @@ def asvrcd_pfl(solver: Drawn) -> Parameters:
     rho = p_w/n makes rounds and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
     ("personal").
     """
-    derived = _Derivation(solver.given)
-    _accelerated(derived, solver, *_refreshing(derived, solver))
-    return derived.found
+    return _drawing(solver)
 
 
 def ascd_pfl(solver: Drawn) -> Parameters:
@@ -118,22 +112,34 @@ def ascd_pfl(solver: Drawn) -> Parameters:
 
     gamma depends on ASVRCD's theta1 and rho, which ASCD has no fields for.
     """
-    derived, seen = _Derivation(solver.given), solver.seen
-    probability, step_size = _sampling(derived, seen)
-    mu = _convexity(derived, solver.constants)
-    # as if it refreshed: the paper takes over ASVRCD's formula, in which rho stands
-    borrowed = _momentum(step_size, mu, _refresh(seen, probability, solver.optimal_for)[0], 0.5)
-    _mirror_step(derived, step_size, mu, borrowed)
-    derived.take("momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
-    return derived.found
+    return _drawing(solver._replace(anchor=0.5), refreshes=False, early="momentum")
 
 
 def ascd_then_asvrcd(solver: Drawn) -> Parameters:
     """Both solvers' own: ASVRCD's parameters, and ASCD's theta = min{0.8, 1/eta} as `early_momentum`."""
-    derived = _Derivation(solver.given)
-    step_size, refresh = _refreshing(derived, solver)
-    _accelerated(derived, solver, step_size, refresh)
-    derived.take("early_momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
+    return _drawing(solver, early="early_momentum")
+
+
+def _drawing(solver: Drawn, refreshes: bool = True, accelerates: bool = True, early: str = "") -> Parameters:
+    """What such solvers have in common; rho only of one that refreshes, `early` the field of ASCD's theta."""
+    derived, seen = _Derivation(solver.given), solver.seen
+    best = _ratio(seen.shared, seen.shared + seen.personal)
+    probability = derived.take("shared_probability", best, "Lc^w/(Lc^w+Lc^beta)")
+    step = 1 / (4 * expected_smoothness(seen, probability))
+    step_size = derived.take("step_size", step, "1/(4 Lx), Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta)", most=step)
+    refresh, words = _refresh(seen, probability, solver.optimal_for)
+    if refreshes:
+        refresh = derived.take("refresh_probability", refresh, words)
+    if accelerates:
+        mu = _convexity(derived, solver.constants)
+        # without refreshes as if there were some: the paper takes over ASVRCD's formula, in which rho stands
+        momentum = min(0.5, math.sqrt(max(step_size * mu, 0.0) * max(0.5, solver.anchor / refresh)))
+        if refreshes:
+            momentum = derived.take("momentum", momentum, "min{1/2, sqrt(eta mu max{1/2, theta2/rho})}")
+        slowest = max(2 * mu, 4 * momentum / step_size)
+        derived.take("mirror_step", 1 / slowest if slowest > 0 else math.inf, "1/max{2 mu, 4 theta1/eta}")
+    if early:
+        derived.take(early, min(0.8, 1 / step_size), "min{0.8, 1/eta}")
     return derived.found
 
 
@@ -177,21 +183,6 @@ def pfedme(own: Constants, penalty: float, *, batch_size: int = 0, given: Given 
     return derived.found
 
 
-def _sampling(derived: _Derivation, seen: Components) -> tuple[float, float]:
-    """p_w and eta."""
-    best = _ratio(seen.shared, seen.shared + seen.personal)
-    probability = derived.take("shared_probability", best, "Lc^w/(Lc^w+Lc^beta)")
-    step = 1 / (4 * expected_smoothness(seen, probability))
-    formula = "1/(4 Lx), Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta)"
-    return probability, derived.take("step_size", step, formula, most=step)
-
-
-def _refreshing(derived: _Derivation, solver: Drawn) -> tuple[float, float]:
-    """p_w, rho and eta; returns eta and rho."""
-    probability, step_size = _sampling(derived, solver.seen)
-    return step_size, derived.take("refresh_probability", *_refresh(solver.seen, probability, solver.optimal_for))
-
-
 def _refresh(seen: Components, shared_probability: float, optimal_for: str) -> tuple[float, str]:
     """rho: refreshes of every component cost as much as the draws of one block; of the only block where one is flat."""
     chances = {"shared": shared_probability, "personal": 1 - shared_probability}
@@ -199,25 +190,6 @@ def _refresh(seen: Components, shared_probability: float, optimal_for: str) -> t
     chance = chances[optimal_for] or 1.0
     symbol = ("p_w" if optimal_for == "shared" else "p_beta") if chances[optimal_for] else "1"
     return chance / seen.draws, f"{symbol}/n, n = {seen.draws:g} draws"
-
-
-def _accelerated(derived: _Derivation, solver: Drawn, step_size: float, refresh: float) -> None:
-    """mu, theta1 and gamma."""
-    mu = _convexity(derived, solver.constants)
-    formula = "min{1/2, sqrt(eta mu max{1/2, theta2/rho})}"
-    momentum = derived.take("momentum", _momentum(step_size, mu, refresh, solver.anchor), formula)
-    _mirror_step(derived, step_size, mu, momentum)
-
-
-def _momentum(step_size: float, mu: float, refresh: float, anchor: float) -> float:
-    """theta1."""
-    return min(0.5, math.sqrt(max(step_size * mu, 0.0) * max(0.5, anchor / refresh)))
-
-
-def _mirror_step(derived: _Derivation, step_size: float, mu: float, momentum: float) -> None:
-    """gamma."""
-    slowest = max(2 * mu, 4 * momentum / step_size)
-    derived.take("mirror_step", 1 / slowest if slowest > 0 else math.inf, "1/max{2 mu, 4 theta1/eta}")
 
 
 def _convexity(derived: _Derivation, constants: BlockConstants) -> float:
