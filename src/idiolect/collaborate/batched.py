@@ -116,13 +116,26 @@ class Groups:
         return found
 
 
-class _Weighted:
-    """Losses of the same rows under several models, each with its own weight of every row."""
+@dataclasses.dataclass(frozen=True)
+class Weighted:
+    """The same rows under several models, each with its own weight of every row."""
 
-    def __init__(self, loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray) -> None:
-        self.loss, self.design, self.goals, self.per_row = loss, design, goals, per_row  # per_row: (models, rows)
-        # x x^T of every row, once for all models and steps: a Hessian is then one product of matrices
-        self.squares = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
+    loss: ConvexLoss
+    design: np.ndarray
+    goals: np.ndarray
+    per_row: np.ndarray  # (models, rows)
+
+    @functools.cached_property
+    def squares(self) -> np.ndarray:
+        """x x^T of every row, once for all models and steps: a Hessian is then one product of matrices."""
+        return (self.design[:, :, None] * self.design[:, None, :]).reshape(len(self.design), -1)
+
+    def pieces(self) -> Iterator[tuple[slice, Weighted]]:
+        """Few enough models at a time: each holds a square of outputs per row."""
+        step = max(1, NUMBERS_AT_ONCE // max(len(self.design) * self.loss.shape[1] ** 2, 1))
+        for first in range(0, len(self.per_row), step):
+            place = slice(first, first + step)
+            yield place, dataclasses.replace(self, per_row=self.per_row[place])
 
     def _answers(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(models x rows, outputs) answers and goals."""
@@ -131,10 +144,12 @@ class _Weighted:
         return answers.reshape(-1, self.loss.shape[1]), np.tile(self.goals, (len(points), 1))
 
     def values(self, points: np.ndarray) -> np.ndarray:
+        """(models,) weighted sums of losses."""
         losses = self.loss.row_losses(*self._answers(points)).reshape(self.per_row.shape)
         return np.einsum("mr,mr->m", self.per_row, losses)
 
     def derivatives(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(models, size) gradients and (models, size, size) Hessians."""
         models, (columns, outputs) = len(points), self.loss.shape
         answers, goals = self._answers(points)
         by_output = self.loss.row_gradients(answers, goals)
@@ -148,29 +163,16 @@ class _Weighted:
             hessians[:, :, one, :, other] = mixed.reshape(models, columns, columns)
         return gradients.reshape(models, -1), hessians.reshape(models, columns * outputs, -1)
 
+    def optima(self, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """(models, size) minimisers of sum_r per_row[m, r] loss_r + (ridge/2) v^2."""
+        found = np.empty_like(start)
+        for place, part in self.pieces():
+            found[place] = _newton(part, ridge, start[place])
+        return found
 
-def _model_parts(loss: ConvexLoss, rows: int, models: int) -> list[slice]:
-    """Few enough models at a time: each holds a square of outputs per row."""
-    step = max(1, NUMBERS_AT_ONCE // max(rows * loss.shape[1] ** 2, 1))
-    return [slice(first, first + step) for first in range(0, models, step)]
-
-
-def weighted_optima(
-    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, ridge: np.ndarray, start: np.ndarray
-) -> np.ndarray:
-    """(models, size) minimisers of sum_r per_row[m, r] loss_r + (ridge/2) v^2, a few models at a time."""
-    parts = _model_parts(loss, len(design), len(per_row))
-    found = [_newton(_Weighted(loss, design, goals, per_row[part]), ridge, start[part]) for part in parts]
-    return np.concatenate(found) if found else start
-
-
-def weighted_hessians(
-    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, models: np.ndarray
-) -> np.ndarray:
-    """(models, size, size) Hessians of the weighted losses, a few models at a time."""
-    parts = _model_parts(loss, len(design), len(per_row))
-    found = [_Weighted(loss, design, goals, per_row[part]).derivatives(models[part])[1] for part in parts]
-    return np.concatenate(found)
+    def hessians(self, models: np.ndarray) -> np.ndarray:
+        """(models, size, size) of the weighted losses."""
+        return np.concatenate([part.derivatives(models[place])[1] for place, part in self.pieces()])
 
 
 def newton_steps(gradient: np.ndarray, curvature: np.ndarray, ridge: np.ndarray) -> np.ndarray:
@@ -183,7 +185,7 @@ def newton_steps(gradient: np.ndarray, curvature: np.ndarray, ridge: np.ndarray)
     return np.linalg.solve(curvature, gradient[..., None])[..., 0]
 
 
-def _newton(problem: Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _newton(problem: Groups | Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
     """(models, size) minimisers: Newton steps, halved until the value falls; one step is exact for squares."""
 
     def value(points: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.cluster import KMeans
 
-from idiolect.collaborate.batched import Groups
 from idiolect.collaborate.excess import judging, noise_scale
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import FEW_COEFFICIENTS, Sample, common_model, expand, quick_models, score
@@ -94,12 +93,9 @@ def _signatures(sample: Sample, penalty: float, landmarks: int) -> tuple[np.ndar
 
 def _refit(sample: Sample, penalty: float, nearest: np.ndarray, models: np.ndarray) -> np.ndarray:
     """Every landmark's model on the rows of the clients that are nearest to it; one without clients stays."""
-    label = nearest[sample.owner]
-    order = np.argsort(label, kind="stable")
-    starts = np.searchsorted(label[order], np.arange(len(models) + 1))
-    groups = Groups(sample.loss, sample.design[order], sample.goals[order], starts)
+    _, groups = sample.grouped(nearest[sample.owner], len(models))
     found = groups.optima(sample.ridge(penalty), models)
-    return np.where((np.diff(starts) > 0)[:, None], found, models)
+    return np.where((np.diff(groups.starts) > 0)[:, None], found, models)
 
 
 def _sorted(signatures: np.ndarray, block: int) -> list[np.ndarray]:

@@ -45,11 +45,10 @@ def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitte
     if not len(sample.owner):
         return np.zeros(0)
     block, holder = sample.blocks
-    order = np.argsort(block, kind="stable")  # blocks of one client stand together
-    starts = np.searchsorted(block[order], np.arange(len(holder) + 1))
-    design, goals, owner = sample.design[order], sample.goals[order], sample.owner[order]
-    answers = own_answers(sample.loss, design, models[owner])
-    gradients, hessians = (sums_of_groups(one, starts) for one in derivatives(sample.loss, design, goals, answers))
+    order, rows = sample.grouped(block, len(holder))  # blocks of one client stand together
+    answers = own_answers(sample.loss, rows.design, models[sample.owner[order]])
+    each = derivatives(sample.loss, rows.design, rows.goals, answers)
+    gradients, hessians = (sums_of_groups(one, rows.starts) for one in each)
     bounds = np.searchsorted(holder, np.arange(sample.agents + 1))
     whole, own = (sums_of_groups(hessians, bounds), np.ones(sample.agents)) if fitted is None else fitted
     weight = own[holder][:, None]
@@ -58,6 +57,6 @@ def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitte
     moved = models[holder] + newton_steps(weight * gradients, whole[holder] - weight[..., None] * hessians, ridge)
     if fitted is None:
         moved[np.diff(bounds)[holder] == 1] = 0.0  # nothing is left to learn from
-    losses = np.empty(len(owner))
-    losses[order] = sample.loss.row_losses(own_answers(sample.loss, design, moved[block[order]]), goals)
+    losses = np.empty(len(order))
+    losses[order] = sample.loss.row_losses(own_answers(sample.loss, rows.design, moved[rows.owner]), rows.goals)
     return losses

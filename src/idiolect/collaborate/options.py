@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import NUMBERS_AT_ONCE, weighted_hessians, weighted_optima
+from idiolect.collaborate.batched import NUMBERS_AT_ONCE
 from idiolect.collaborate.blocks import Neighbourhoods, listed
 from idiolect.collaborate.leave_out import Fitted, is_quick, left_out_losses
 from idiolect.collaborate.many import Report, learn_many
@@ -133,8 +133,7 @@ def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
     start = np.tile(common_model(sample, penalty), (len(weights), 1))
     kept = _counted(weights)
     if _small(sample):
-        ridge, per_row = sample.ridge(penalty), kept[:, sample.owner]
-        return weighted_optima(sample.loss, sample.design, sample.goals, per_row, ridge, start)
+        return sample.weighted(kept).optima(sample.ridge(penalty), start)
     return np.stack([optimum(sample, row, penalty, one) for row, one in zip(kept, start)])
 
 
@@ -148,7 +147,7 @@ def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.nda
     """(models, size, size) of the weighted losses."""
     loss = sample.loss
     if _small(sample):
-        return weighted_hessians(loss, sample.design, sample.goals, weights[:, sample.owner], models)
+        return sample.weighted(weights).hessians(models)
     found = []
     for row, model in zip(weights, models):
         part = sample.take(row[sample.owner] > 0)

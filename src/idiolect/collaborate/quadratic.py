@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import MOST_STEPS, Groups, own_answers, sums_of_groups
+from idiolect.collaborate.batched import MOST_STEPS, Groups, Weighted, own_answers, sums_of_groups
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
@@ -63,6 +63,17 @@ class Sample:
     def groups(self) -> Groups:
         """The rows client by client."""
         return Groups(self.loss, self.design, self.goals, self.starts)
+
+    def grouped(self, label: np.ndarray, amount: int) -> tuple[np.ndarray, Groups]:
+        """(rows,) the order of the rows by labels 0 to amount - 1, and the rows so."""
+        # a stable sort: rows of a group keep their order, and sums over them their rounding
+        order = np.argsort(label, kind="stable")
+        starts = np.searchsorted(label[order], np.arange(amount + 1))
+        return order, Groups(self.loss, self.design[order], self.goals[order], starts)
+
+    def weighted(self, weights: np.ndarray) -> Weighted:
+        """The rows under several models; `weights` are what one row of each client counts in each."""
+        return Weighted(self.loss, self.design, self.goals, weights[:, self.owner])
 
     @cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:
@@ -212,22 +223,16 @@ class Expansion(NamedTuple):
 
 def expand(sample: Sample, point: np.ndarray) -> Expansion:
     """Gradients and Hessians of every client and fold at one point."""
-    loss, shape = sample.loss, (sample.agents, sample.folds)
-    cells = sample.owner * sample.folds + sample.fold
-    # a stable sort: rows of a cell keep their order, and sums over them their rounding
-    order = np.argsort(cells, kind="stable")
-    starts = np.searchsorted(cells[order], np.arange(sample.agents * sample.folds + 1))
-    design, goals, coefficients = sample.design[order], sample.goals[order], point.reshape(loss.shape)
+    loss, shape, coefficients = sample.loss, (sample.agents, sample.folds), point.reshape(sample.loss.shape)
+    _, cells = sample.grouped(sample.owner * sample.folds + sample.fold, sample.agents * sample.folds)
     if sample.size <= FEW_COEFFICIENTS:
-        answers = loss.outputs(design, coefficients)
-        gradients, hessians = Groups(loss, design, goals, starts).derivatives_at(answers)
+        gradients, hessians = cells.derivatives_at(loss.outputs(cells.design, coefficients))
         return Expansion(point, gradients.reshape(*shape, -1), hessians.reshape(*shape, sample.size, -1))
     gradients = np.zeros((*shape, sample.size))
     hessians = np.zeros((*shape, sample.size, sample.size))
-    for cell in np.flatnonzero(np.diff(starts)):
-        rows = slice(starts[cell], starts[cell + 1])
-        place = divmod(int(cell), sample.folds)
-        part = MatrixRows(design[rows], goals[rows], np.ones(starts[cell + 1] - starts[cell]))
+    for cell in np.flatnonzero(np.diff(cells.starts)):
+        rows, place = slice(*cells.starts[cell : cell + 2]), divmod(int(cell), sample.folds)
+        part = MatrixRows(cells.design[rows], cells.goals[rows], np.ones(len(cells.goals[rows])))
         # of large models cell by cell: Hessians of single rows would not fit into memory
         gradients[place] = loss.gradient(part, coefficients).reshape(-1)
         hessians[place] = loss.hessian(part, coefficients)

@@ -98,15 +98,7 @@ def joint_problem(objective: Objective, rows: Rows) -> JointProblem | None:
         return None
     if isinstance(objective, RescaledObjective) and objective.clients == 0:
         objective = dataclasses.replace(objective, clients=rows.clients)
-    parts = build(objective, loss, weighted_rows(loss, rows))
-    if parts is None:
-        return None
-    shares = np.full(rows.clients, 1 / rows.clients)
-    sizes = [
-        sum(leaf.size for leaf in jax.tree.leaves(layout)) for layout in (parts.shared_layout, parts.personal_layout)
-    ]
-    whole = Arrow(tuple(parts.clients), shares, *sizes)
-    return JointProblem(objective, whole, parts.shared_layout, parts.personal_layout, parts.prepared)
+    return build(objective, loss, weighted_rows(loss, rows))
 
 
 def joint_optimum(objective: Objective, rows: Rows) -> JointOptimum | None:
@@ -128,16 +120,15 @@ def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[MatrixRows]:
     return every
 
 
-class _Parts(NamedTuple):
-    """Where the entries of both blocks lie in flat vectors, and every client's terms."""
-
-    shared_layout: Layout
-    personal_layout: Layout
-    clients: list[Client]
-    prepared: Any = ()
+_Build = Callable[[Any, ConvexLoss, list[MatrixRows]], JointProblem | None]
 
 
-_Build = Callable[[Any, ConvexLoss, list[MatrixRows]], _Parts | None]
+def _problem(
+    objective: Objective, clients: list[Client], shared: Layout, personal: Layout, prepared: Any = ()
+) -> JointProblem:
+    shares = np.full(len(clients), 1 / len(clients))
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(layout)) for layout in (shared, personal)]
+    return JointProblem(objective, Arrow(tuple(clients), shares, *sizes), shared, personal, prepared)
 
 
 def _whole(loss: ConvexLoss) -> tuple[Layout, Place]:
@@ -146,41 +137,44 @@ def _whole(loss: ConvexLoss) -> tuple[Layout, Place]:
     return loss.to_params(positions.reshape(loss.shape)), Place(1.0, positions)
 
 
-def _plain(objective: Objective, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts:
+def _plain(objective: Objective, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     """f'_m at w, at beta_m, or at their sum, by the blocks that there are."""
     layout, place = _whole(loss)
     shared, personal = objective.has_shared, objective.has_personal
     term = Term(1.0, place if shared else None, place if personal else None)
-    return _Parts(layout if shared else (), layout if personal else (), [Client(loss, own, (term,)) for own in every])
+    clients = [Client(loss, own, (term,)) for own in every]
+    return _problem(objective, clients, layout if shared else (), layout if personal else ())
 
 
-def _pulled(objective: MT2 | MX2, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts:
+def _pulled(objective: MT2 | MX2, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     layout, place = _whole(loss)
     terms: tuple[Term, ...] = (Term(1.0, None, place),)
     if isinstance(objective, MT2):
         terms = (Term(float(objective.relaxation), place, None), *terms)
-    return _Parts(layout, layout, [Client(loss, own, terms, float(objective.penalty)) for own in every])
+    clients = [Client(loss, own, terms, float(objective.penalty)) for own in every]
+    return _problem(objective, clients, layout, layout)
 
 
-def _apfl2(objective: APFL2, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts:
+def _apfl2(objective: APFL2, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     layout, place = _whole(loss)
     together = Term(float(objective.relaxation), place, None)
     shares = per_client(objective.mixing, len(every)).tolist()
     mixed = [Term(1.0, place._replace(factor=share), place._replace(factor=1 - share)) for share in shares]
-    return _Parts(layout, layout, [Client(loss, own, (together, term)) for own, term in zip(every, mixed)])
+    clients = [Client(loss, own, (together, term)) for own, term in zip(every, mixed)]
+    return _problem(objective, clients, layout, layout)
 
 
-def _ws2(objective: WS2, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts:
+def _ws2(objective: WS2, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     layouts, places = [], []
     for block in split_positions(objective, loss):
         starts = np.cumsum([0, *(part.size for part in block.values())])
         layouts.append({n: s + np.arange(part.size).reshape(part.shape) for s, (n, part) in zip(starts, block.items())})
         places.append(Place(1.0, np.concatenate([part.reshape(-1) for part in block.values()])))
     term = Term(1.0, places[0], places[1])
-    return _Parts(layouts[0], layouts[1], [Client(loss, own, (term,)) for own in every])
+    return _problem(objective, [Client(loss, own, (term,)) for own in every], *layouts)
 
 
-def _residual(objective: Residual, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts:
+def _residual(objective: Residual, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     layouts = []
     for block in ("shared", "personal"):
         side = convex_loss(dataclasses.replace(objective.client_loss, model=objective.side(block)))
@@ -188,7 +182,7 @@ def _residual(objective: Residual, loss: ConvexLoss, every: list[MatrixRows]) ->
         layouts.append(_whole(side)[0])
     if loss.diagonal:  # both sides see every coordinate: their sum is what the rows see
         plain, term = dataclasses.replace(loss, l2=0.0), Term(1.0, _whole(loss)[1], _whole(loss)[1])
-        return _Parts(layouts[0], layouts[1], [Client(plain, own, (term,), ridge=loss.l2) for own in every])
+        return _problem(objective, [Client(plain, own, (term,), ridge=loss.l2) for own in every], *layouts)
     columns = residual_columns(objective, loss)
     width = loss.shape[1]
     first = len(columns[0]) * width
@@ -196,10 +190,10 @@ def _residual(objective: Residual, loss: ConvexLoss, every: list[MatrixRows]) ->
     # the columns of both models side by side: then it is one loss of one design, the bias being a column already
     joined = dataclasses.replace(loss, features=len(columns[0]) + len(columns[1]), bias=False)
     seen = [own._replace(design=own.design[:, np.concatenate(columns)]) for own in every]
-    return _Parts(layouts[0], layouts[1], [Client(joined, own, (term,)) for own in seen])
+    return _problem(objective, [Client(joined, own, (term,)) for own in seen], *layouts)
 
 
-def _flix(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts | None:
+def _flix(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem | None:
     layout, place = _whole(loss)
     shares, optima = shares_of(objective, len(every)), np.zeros((len(every), *loss.shape))
     for number in np.flatnonzero(shares != 1):  # of the other x*_m nothing is mixed in
@@ -212,7 +206,8 @@ def _flix(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> _Parts 
         for share, optimum in zip(shares.tolist(), optima)
     ]
     clients = [Client(loss, own, (term,)) for own, term in zip(every, terms)]
-    return _Parts(layout, (), clients, Prepared(loss.stack_params(optima), np.ones(len(every), bool)))
+    prepared = Prepared(loss.stack_params(optima), np.ones(len(every), bool))
+    return _problem(objective, clients, layout, (), prepared)
 
 
 _BUILDERS: dict[type[Objective], _Build] = {
