@@ -13,7 +13,6 @@ import math
 from idiolect.core.algorithm import Algorithm
 from idiolect.theory.constants import BlockConstants, Constants
 from idiolect.theory.rule import Complexity, Prediction, Question, Rule
-from idiolect.theory.solver_parameters import components, expected_smoothness
 
 
 def iterations_until(contraction: float, start: float, epsilon: float) -> float:
@@ -83,9 +82,9 @@ def asvrcd_pfl(
     beta; the first full gradient is one more round.
     """
     mu, p_w, rho = constants.strong_convexity, shared_probability, refresh_probability
-    seen = components(constants, rows, batch_size)
+    seen = constants.of_batches(rows, batch_size)
     # L_F is not known by itself; Lx bounds it, and rho <= 1 makes Lx/rho the larger of the two
-    contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * expected_smoothness(seen, p_w))))
+    contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * seen.expected_smoothness(p_w))))
     keep = 1 - mirror_step * mu
     # how many gaps Psi^0 holds at most: from its distance, its y and its v, all of which start at x^0
     start = momentum / (mirror_step * keep * mu) + 1 + (1 + momentum) / (2 * rho)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,6 +171,25 @@ def _spectrum(design: np.ndarray, diagonal: bool) -> tuple[float, float]:
     return 0.0 if wide else max(float(eigenvalues[0]), 0.0), max(float(eigenvalues[-1]), 0.0)
 
 
+class Components(NamedTuple):
+    """What a solver that draws components sees of F."""
+
+    shared: float  # Lc^w
+    personal: float  # Lc^beta
+    draws: float  # n: as many cost what one full gradient costs
+
+    def expected_smoothness(self, shared_probability: float) -> float:
+        """Unified 2023, lemma 15: Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta); a block that is flat needs no draws."""
+        return 2 * max(ratio(self.shared, shared_probability), ratio(self.personal, 1 - shared_probability))
+
+
+def ratio(above: float, below: float) -> float:
+    """above/below; 0 where a block that is flat makes both vanish, infinite where only `below` does."""
+    if below > 0:
+        return above / below
+    return math.inf if above > 0 else 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class BlockConstants:
     """Constants of F(w, beta), Unified 2023, assumption 1: F is L^w-smooth in w and L^beta-smooth in beta.
@@ -188,6 +208,18 @@ class BlockConstants:
     def symbols(self) -> dict[str, float]:
         """The numbers by what the paper calls them."""
         return dict(zip(("mu", "L^w", "L^beta", "Lc^w", "Lc^beta"), dataclasses.astuple(self)))
+
+    def of_batches(self, rows: float, batch_size: int) -> Components:
+        """Lc^w, Lc^beta and n as batches of b see them: L + (Lc - L)/b and n/b; b = 0 is exact: L and 1.
+
+        A mean of b independent draws has the expected smoothness Lc/b + (1 - 1/b) L, block by block.
+        """
+        whole = self.shared_smoothness, self.personal_smoothness
+        single = self.component_shared_smoothness, self.component_personal_smoothness
+        if batch_size == 0:
+            return Components(*whole, 1.0)
+        shared, personal = (mean + max(one - mean, 0.0) / batch_size for mean, one in zip(whole, single))
+        return Components(shared, personal, max(rows / batch_size, 1.0))
 
 
 def block_constants(objective: Objective, own: Constants | None) -> BlockConstants | None:
