@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -222,19 +222,30 @@ class BlockConstants:
         return Components(shared, personal, max(rows / batch_size, 1.0))
 
 
+class _Known(NamedTuple):
+    """What is known of F: the table's row, and where its mu has a condition, what holds without."""
+
+    table: BlockConstants
+    # (a, b, c) with Hessian of f_m >= [[a, b], [b, c]] (times the identity) in (u, beta_m), of every client. Summed
+    # over clients, u's square M times is w's once: so F is (smallest eigenvalue / M)-strongly convex. Attained when
+    # every f'_m has the Hessian mu' I.
+    bounds: Sequence[tuple[float, float, float]] = ()
+    broken: str | None = None  # why the table's mu does not hold
+
+
 def block_constants(objective: Objective, own: Constants | None) -> BlockConstants | None:
     """mu, L^w and L^beta of F from the constants of f'_m; None where either is not known.
 
     The table's values (`table_constants`); where the table's mu needs a condition that is broken, the smallest
     eigenvalue of the 2 x 2 matrix that bounds every client's Hessian from below, which always holds.
     """
-    table = table_constants(objective, own)
-    if table is None or own is None:
+    known = _know(objective, own)
+    if known is None or own is None:
         return None
-    matrices = _lower_bounds(objective, own)
-    if not matrices or (condition(objective, own) is None and table.strong_convexity > 0):
+    table = known.table
+    if not known.bounds or (known.broken is None and table.strong_convexity > 0):
         return table
-    least = min(_smallest_eigenvalue(*matrix) for matrix in matrices) / own.clients
+    least = min(_smallest_eigenvalue(*bound) for bound in known.bounds) / own.clients
     source = f"{table.source}; mu from the 2 x 2 bound, which needs no condition"
     return dataclasses.replace(table, strong_convexity=least, source=source)
 
@@ -244,10 +255,24 @@ def table_constants(objective: Objective, own: Constants | None) -> BlockConstan
 
     Without rescaling the w block is M times as curved and the same mu still holds: |w| is only the shorter for it.
     """
-    rule = _TABLE.get(type(objective))
-    row = None if rule is None or own is None else rule(objective, own)
-    if row is None or own is None:
+    known = _know(objective, own)
+    return None if known is None else known.table
+
+
+def condition(objective: Objective, own: Constants) -> str | None:
+    """One sentence where the table's mu does not hold because its condition is broken, None where it does."""
+    known = _know(objective, own)
+    if known is None or known.broken is None:
         return None
+    return f"{known.broken}. Raise it, or go on with the smaller mu that holds without it."
+
+
+def _know(objective: Objective, own: Constants | None) -> _Known | None:
+    rule = _TABLE.get(type(objective))
+    known = None if rule is None or own is None else rule(objective, own)
+    if known is None or own is None:
+        return None
+    row = known.table
     if isinstance(objective, RescaledObjective) and not objective.rescale:
         row = dataclasses.replace(
             row,
@@ -255,58 +280,7 @@ def table_constants(objective: Objective, own: Constants | None) -> BlockConstan
             component_shared_smoothness=own.clients * row.component_shared_smoothness,
             source=f"{row.source}, without rescaling (L^w times M, the same mu as a bound)",
         )
-    return dataclasses.replace(row, source=f"{row.source}; {own.source}")
-
-
-_WAY_OUT = "Raise it, or go on with the smaller mu that holds without it."
-
-
-def condition(objective: Objective, own: Constants) -> str | None:
-    """One sentence where the table's mu does not hold because its condition is broken, None where it does."""
-    mu = own.strong_convexity
-    if isinstance(objective, MT2):
-        lam = float(objective.penalty)
-        needed = 1.5 * lam / mu if mu > 0 else np.inf if lam > 0 else 0.0
-        if not objective.relaxation >= needed:
-            return (
-                f"MT2.relaxation must be at least 3 lam/(2 mu') = {needed:.3g} for F to be lam/(2M)-strongly convex "
-                f"(Unified 2023, lemma 1), got {float(objective.relaxation):g}. {_WAY_OUT}"
-            )
-    if isinstance(objective, MX2) and not mu <= objective.penalty / 2:
-        return (
-            f"MX2.penalty must be at least 2 mu' = {2 * mu:.3g} for F to be mu'/(3M)-strongly convex (Unified 2023, "
-            f"lemma 2), got {float(objective.penalty):g}. {_WAY_OUT}"
-        )
-    if isinstance(objective, APFL2):
-        mixing = per_client(objective.mixing, own.clients)
-        needed = float((mixing**2 + (1 - mixing) ** 2 / 2).max())
-        if not objective.relaxation >= needed:
-            return (
-                f"APFL2.relaxation must be at least max(a^2 + (1-a)^2/2) = {needed:.3g} for F to be "
-                "mu'(1-a_max)^2/(2M)-strongly convex (Unified 2023, lemma 3, corrected), got "
-                f"{float(objective.relaxation):g}. {_WAY_OUT}"
-            )
-    return None
-
-
-def _lower_bounds(objective: Objective, own: Constants) -> list[tuple[float, float, float]]:
-    """(a, b, c) with Hessian of f_m >= [[a, b], [b, c]] (times the identity) in (u, beta_m), of every client.
-
-    Summed over clients, u's square M times is w's once: so F is (smallest eigenvalue / M)-strongly convex. Attained
-    when every f'_m has the Hessian mu' I.
-    """
-    mu = own.strong_convexity
-    if isinstance(objective, MT2):
-        lam = float(objective.penalty)
-        return [(objective.relaxation * mu + lam, -lam, mu + lam)]
-    if isinstance(objective, MX2):
-        lam = float(objective.penalty)
-        return [(lam, -lam, mu + lam)]
-    if isinstance(objective, APFL2):
-        relaxation = float(objective.relaxation)
-        mixing = per_client(objective.mixing, own.clients).tolist()
-        return [(mu * (relaxation + a * a), mu * a * (1 - a), mu * (1 - a) ** 2) for a in mixing]
-    return []
+    return known._replace(table=dataclasses.replace(row, source=f"{row.source}; {own.source}"))
 
 
 def _smallest_eigenvalue(first: float, mixed: float, second: float) -> float:
@@ -323,35 +297,46 @@ def _row(
     return BlockConstants(strong_convexity, *blocks(own.smoothness), *blocks(own.component_smoothness), source)
 
 
-def _traditional(objective: GlobalModel, own: Constants) -> BlockConstants:
+def _traditional(objective: GlobalModel, own: Constants) -> _Known:
     source = "traditional objective (Unified 2023, table 2): mu', L', 0"
-    return _row(own.strong_convexity, own, lambda smooth: (smooth, 0.0), source)
+    return _Known(_row(own.strong_convexity, own, lambda smooth: (smooth, 0.0), source))
 
 
-def _fully_personal(objective: LocalOnly, own: Constants) -> BlockConstants:
+def _fully_personal(objective: LocalOnly, own: Constants) -> _Known:
     M, source = own.clients, "fully personal objective (Unified 2023, table 2): mu'/M, 0, L'/M"
-    return _row(own.strong_convexity / M, own, lambda smooth: (0.0, smooth / M), source)
+    return _Known(_row(own.strong_convexity / M, own, lambda smooth: (0.0, smooth / M), source))
 
 
-def _additive(objective: Additive, own: Constants) -> BlockConstants:
+def _additive(objective: Additive, own: Constants) -> _Known:
     source = "additive objective: 0 (w up and every theta down changes nothing), L', L'/M"
-    return _row(0.0, own, lambda smooth: (smooth, smooth / own.clients), source)
+    return _Known(_row(0.0, own, lambda smooth: (smooth, smooth / own.clients), source))
 
 
-def _mt2(objective: MT2, own: Constants) -> BlockConstants:
-    M, relaxation, lam = own.clients, float(objective.relaxation), float(objective.penalty)
+def _mt2(objective: MT2, own: Constants) -> _Known:
+    M, mu, relaxation, lam = own.clients, own.strong_convexity, float(objective.relaxation), float(objective.penalty)
     source = "MT2 (Unified 2023, lemma 1; its table halves both L): lam/(2M), (Lam L' + lam)/M, (L' + lam)/M"
-    return _row(lam / (2 * M), own, lambda smooth: ((relaxation * smooth + lam) / M, (smooth + lam) / M), source)
+    row = _row(lam / (2 * M), own, lambda smooth: ((relaxation * smooth + lam) / M, (smooth + lam) / M), source)
+    needed = 1.5 * lam / mu if mu > 0 else np.inf if lam > 0 else 0.0
+    broken = (
+        f"MT2.relaxation must be at least 3 lam/(2 mu') = {needed:.3g} for F to be lam/(2M)-strongly convex "
+        f"(Unified 2023, lemma 1), got {relaxation:g}"
+    )
+    return _Known(row, [(relaxation * mu + lam, -lam, mu + lam)], None if relaxation >= needed else broken)
 
 
-def _mx2(objective: MX2, own: Constants) -> BlockConstants:
-    M, lam = own.clients, float(objective.penalty)
+def _mx2(objective: MX2, own: Constants) -> _Known:
+    M, mu, lam = own.clients, own.strong_convexity, float(objective.penalty)
     source = "MX2 (Unified 2023, table 2): mu'/(3M), lam/M, (L' + lam)/M"
-    return _row(own.strong_convexity / (3 * M), own, lambda smooth: (lam / M, (smooth + lam) / M), source)
+    row = _row(mu / (3 * M), own, lambda smooth: (lam / M, (smooth + lam) / M), source)
+    broken = (
+        f"MX2.penalty must be at least 2 mu' = {2 * mu:.3g} for F to be mu'/(3M)-strongly convex (Unified 2023, "
+        f"lemma 2), got {lam:g}"
+    )
+    return _Known(row, [(lam, -lam, mu + lam)], None if mu <= lam / 2 else broken)
 
 
-def _apfl2(objective: APFL2, own: Constants) -> BlockConstants:
-    M, relaxation = own.clients, float(objective.relaxation)
+def _apfl2(objective: APFL2, own: Constants) -> _Known:
+    M, mu, relaxation = own.clients, own.strong_convexity, float(objective.relaxation)
     mixing = per_client(objective.mixing, M)
     most, least = float(mixing.max()), float(mixing.min())
 
@@ -362,7 +347,14 @@ def _apfl2(objective: APFL2, own: Constants) -> BlockConstants:
         "APFL2 (Unified 2023, lemma 3, whose mu is twice too large): mu'(1-a_max)^2/(2M), (Lam + a_max^2) L'/M, "
         "(1-a_min)^2 L'/M"
     )
-    return _row(own.strong_convexity * (1 - most) ** 2 / (2 * M), own, blocks, source)
+    row = _row(mu * (1 - most) ** 2 / (2 * M), own, blocks, source)
+    bounds = [(mu * (relaxation + a * a), mu * a * (1 - a), mu * (1 - a) ** 2) for a in mixing.tolist()]
+    needed = float((mixing**2 + (1 - mixing) ** 2 / 2).max())
+    broken = (
+        f"APFL2.relaxation must be at least max(a^2 + (1-a)^2/2) = {needed:.3g} for F to be "
+        f"mu'(1-a_max)^2/(2M)-strongly convex (Unified 2023, lemma 3, corrected), got {relaxation:g}"
+    )
+    return _Known(row, bounds, None if relaxation >= needed else broken)
 
 
 def shares_of(objective: Objective, clients: int) -> np.ndarray:
@@ -384,14 +376,14 @@ def term_constants(objective: Objective, own: Constants) -> Constants:
     )
 
 
-def _flix(objective: FLIX, own: Constants) -> BlockConstants:
+def _flix(objective: FLIX, own: Constants) -> _Known:
     terms = term_constants(objective, own)
     strong, smooth, component = (
         float(values.mean())
         for values in (terms.client_strong_convexity, terms.client_smoothness, terms.client_component_smoothness)
     )
     source = "FLIX (Scafflix 2023): mean alpha^2 mu', mean alpha^2 L', 0"
-    return BlockConstants(strong, smooth, 0.0, component, 0.0, source)
+    return _Known(BlockConstants(strong, smooth, 0.0, component, 0.0, source))
 
 
 def split_positions(objective: WS2, loss: ConvexLoss) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -420,7 +412,7 @@ def residual_columns(objective: Residual, loss: ConvexLoss) -> tuple[np.ndarray,
     return np.concatenate([shared, bias]), np.concatenate([personal, bias])
 
 
-def _ws2(objective: WS2, own: Constants) -> BlockConstants:
+def _ws2(objective: WS2, own: Constants) -> _Known:
     columns = None if own.loss is None else split_columns(objective, own.loss)
     mu, source = own.strong_convexity / own.clients, "WS2 (Unified 2023, lemma 4, corrected by 1/M): mu'/M, "
     if columns is None:
@@ -428,7 +420,7 @@ def _ws2(objective: WS2, own: Constants) -> BlockConstants:
     return _block_row(mu, map(own.of_columns, columns), f"{source}and L'/M of each block's own columns")
 
 
-def _residual(objective: Residual, own: Constants) -> BlockConstants | None:
+def _residual(objective: Residual, own: Constants) -> _Known | None:
     if own.loss is None:
         return None
     columns = residual_columns(objective, own.loss)
@@ -441,14 +433,14 @@ def _residual(objective: Residual, own: Constants) -> BlockConstants | None:
     return _block_row(mu / own.clients, map(own.of_columns, columns), source)
 
 
-def _block_row(strong_convexity: float, sides: Iterable[Constants], source: str) -> BlockConstants:
+def _block_row(strong_convexity: float, sides: Iterable[Constants], source: str) -> _Known:
     """Of a model that is divided: each block has the curvature of its own columns."""
     curvatures = [(side.smoothness / side.clients, side.component_smoothness / side.clients) for side in sides]
     (shared, component_shared), (personal, component_personal) = curvatures
-    return BlockConstants(strong_convexity, shared, personal, component_shared, component_personal, source)
+    return _Known(BlockConstants(strong_convexity, shared, personal, component_shared, component_personal, source))
 
 
-_TABLE: dict[type[Objective], Callable[[Any, Constants], BlockConstants | None]] = {
+_TABLE: dict[type[Objective], Callable[[Any, Constants], _Known | None]] = {
     GlobalModel: _traditional,
     FLIX: _flix,
     LocalOnly: _fully_personal,
