@@ -261,7 +261,7 @@ def table_constants(objective: Objective, own: Constants | None) -> BlockConstan
 
 def condition(objective: Objective, own: Constants) -> str | None:
     """One sentence where the table's mu does not hold because its condition is broken, None where it does."""
-    known = _know(objective, own)
+    known = _know(objective, own) if isinstance(objective, MT2 | MX2 | APFL2) else None  # the others have none
     if known is None or known.broken is None:
         return None
     return f"{known.broken}. Raise it, or go on with the smaller mu that holds without it."
