@@ -29,6 +29,14 @@ from idiolect.objectives import (
 )
 from idiolect.theory.convex import ConvexLoss, convex_loss
 
+OverClients = Callable[[Callable[[int], Sequence[float]], int], np.ndarray]  # see `one_by_one`
+
+
+def one_by_one(function: Callable[[int], Sequence[float]], clients: int) -> np.ndarray:
+    """(clients, k) what the function of a client's number returns."""
+    # one client at a time: designs of all at once need not fit into memory
+    return np.array([function(client) for client in range(clients)], float).reshape(clients, -1)
+
 
 def numbers_of(setting: Any) -> np.ndarray:
     """A setting in float64: a number, or one per client."""
@@ -51,6 +59,7 @@ class Constants:
     source: str  # where the numbers come from, in one sentence
     loss: ConvexLoss | None = None  # f'_m in matrix form
     rows: Rows | None = None  # what they were measured on
+    over: OverClients = one_by_one  # how a function of every client's rows is computed
 
     @property
     def clients(self) -> int:
@@ -88,14 +97,11 @@ class Constants:
         assert self.loss is not None
         assert self.rows is not None
         loss, rows = self.loss, self.rows
-        designs = (weighted_design(loss, rows, client) for client in range(rows.clients))
-        if loss.diagonal:
-            return np.array([int((design**2).any(axis=0).sum()) for design in designs])
-        return np.array([int(np.linalg.matrix_rank(design)) if len(design) else 0 for design in designs])
+        return self.over(lambda client: [_rank(loss, weighted_design(loss, rows, client))], rows.clients)[:, 0]
 
     def of_columns(self, columns: np.ndarray) -> Constants:
         """The same for some of the design's columns; without rows every block is as curved as the whole."""
-        return self if self.loss is None or self.rows is None else _measure(self.loss, self.rows, columns)
+        return self if self.loss is None or self.rows is None else _measure(self.loss, self.rows, columns, self.over)
 
     def assuming(self, strong_convexity: float) -> Constants:
         """The same with mu' given, where a run relies on the curvature near its optimum and not everywhere."""
@@ -128,25 +134,31 @@ _SOURCES = {
 }
 
 
-def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants | None:
+def client_constants(objective: Objective | ClientLoss, rows: Rows, over: OverClients = one_by_one) -> Constants | None:
     """Constants of every client's f'_m on its own rows; None for a model without known constants."""
     loss = convex_loss(objective)
-    return None if loss is None else _measure(loss, rows, slice(None))
+    return None if loss is None else _measure(loss, rows, slice(None), over)
 
 
-def _measure(loss: ConvexLoss, rows: Rows, columns: np.ndarray | slice) -> Constants:
-    # one client at a time: designs of all at once need not fit into memory
-    designs = (weighted_design(loss, rows, client)[:, columns] for client in range(rows.clients))
-    found = np.array([_one_client(loss, design) for design in designs])
-    smoothness, strong_convexity, component = found.reshape(rows.clients, 3).T + loss.l2
+def _measure(loss: ConvexLoss, rows: Rows, columns: np.ndarray | slice, over: OverClients) -> Constants:
+    def of_client(client: int) -> tuple[float, float, float]:
+        return _one_client(loss, weighted_design(loss, rows, client)[:, columns])
+
+    smoothness, strong_convexity, component = over(of_client, rows.clients).T + loss.l2
     exact = loss.criterion != "cross_entropy"
-    return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss, rows)
+    return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss, rows, over)
 
 
 def weighted_design(loss: ConvexLoss, rows: Rows, client: int) -> np.ndarray:
     """One client's design with every row times the root of its weight: X'X/n is then that of the weighted loss."""
     design, weights = loss.design(rows.of(client)[0]), rows.weights_of(client)
     return design if weights is None else np.sqrt(weights)[:, None] * design
+
+
+def _rank(loss: ConvexLoss, design: np.ndarray) -> int:
+    if loss.diagonal:
+        return int((design**2).any(axis=0).sum())
+    return int(np.linalg.matrix_rank(design)) if len(design) else 0
 
 
 def _one_client(loss: ConvexLoss, design: np.ndarray) -> tuple[float, float, float]:
