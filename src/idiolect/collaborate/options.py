@@ -22,7 +22,6 @@ from idiolect.collaborate.quadratic import (
 )
 from idiolect.collaborate.weights import QUICK, THOROUGH, Learned, exchange_of, learn_weights
 from idiolect.core.checks import RequestError
-from idiolect.theory.convex import MatrixRows
 
 OPTIONS = ("alone", "everybody", "neighbours")
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # in rows: (penalty/2) |V|^2 beside the sum of losses; strongest first
@@ -133,7 +132,7 @@ def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
     start = np.tile(common_model(sample, penalty), (len(weights), 1))
     kept = _counted(weights)
     if _small(sample):
-        return sample.weighted(kept).optima(sample.ridge(penalty), start)
+        return sample.for_models(kept).optima(sample.ridge(penalty), start)
     return np.stack([optimum(sample, row, penalty, one) for row, one in zip(kept, start)])
 
 
@@ -145,14 +144,10 @@ def _small(sample: Sample) -> bool:
 
 def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.ndarray:
     """(models, size, size) of the weighted losses."""
-    loss = sample.loss
     if _small(sample):
-        return sample.weighted(weights).hessians(models)
-    found = []
-    for row, model in zip(weights, models):
-        part = sample.take(row[sample.owner] > 0)
-        found.append(loss.hessian(MatrixRows(part.design, part.goals, row[part.owner]), model.reshape(loss.shape)))
-    return np.stack(found)
+        return sample.for_models(weights).hessians(models)
+    shaped = models.reshape(-1, *sample.loss.shape)
+    return np.stack([sample.loss.hessian(sample.for_model(row), model) for row, model in zip(weights, shaped)])
 
 
 def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
@@ -185,7 +180,7 @@ _SOLVERS = {"alone": _fit_alone, "everybody": _fit_together}
 def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
     """(rows, penalties) losses of training alone or with all, every row left out in turn."""
     losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
-    loss, rows = sample.loss, MatrixRows(sample.design, sample.goals, np.ones(len(sample.owner)))
+    loss, rows = sample.loss, sample.for_model(np.ones(sample.agents))
     for place, penalty in enumerate(penalties):
         models = _SOLVERS[way](sample, penalty, models)
         if way == "everybody":

@@ -71,7 +71,12 @@ class Sample:
         starts = np.searchsorted(label[order], np.arange(amount + 1))
         return order, Groups(self.loss, self.design[order], self.goals[order], starts)
 
-    def weighted(self, weights: np.ndarray) -> Weighted:
+    def for_model(self, weights: np.ndarray) -> MatrixRows:
+        """The rows under one model, those that count; `weights` are what one row of each client counts."""
+        rows = self.take(weights[self.owner] > 0)
+        return MatrixRows(rows.design, rows.goals, weights[rows.owner])
+
+    def for_models(self, weights: np.ndarray) -> Weighted:
         """The rows under several models; `weights` are what one row of each client counts in each."""
         return Weighted(self.loss, self.design, self.goals, weights[:, self.owner])
 
@@ -305,22 +310,20 @@ def common_model(sample: Sample, penalty: float) -> np.ndarray:
 
 def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray) -> np.ndarray:
     """argmin sum_j a_j (rows of j) + (penalty/2) |V|^2 by Newton steps, halved until the value falls."""
-    mine = sample.take(weights[sample.owner] > 0)
-    loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
-    weighed = MatrixRows(mine.design, mine.goals, per_row)
-    if len(mine.owner) == 0:
+    loss, rows, ridge = sample.loss, sample.for_model(weights), sample.ridge(penalty)
+    if len(rows.weights) == 0:
         return np.zeros(sample.size)  # all that a penalty alone asks for
 
     def value(point: np.ndarray) -> float:
         with np.errstate(over="ignore"):
-            rows = loss.row_losses(loss.outputs(mine.design, point.reshape(loss.shape)), mine.goals)
-            return float(per_row @ rows + 0.5 * (ridge * point) @ point)
+            losses = loss.row_losses(loss.outputs(rows.design, point.reshape(loss.shape)), rows.goals)
+            return float(rows.weights @ losses + 0.5 * (ridge * point) @ point)
 
     point, now = start.copy(), value(start)
     for _ in range(MOST_STEPS):
         coefficients = point.reshape(loss.shape)
-        gradient = loss.gradient(weighed, coefficients).reshape(-1) + ridge * point
-        curvature = loss.hessian(weighed, coefficients) + np.diag(ridge)
+        gradient = loss.gradient(rows, coefficients).reshape(-1) + ridge * point
+        curvature = loss.hessian(rows, coefficients) + np.diag(ridge)
         # a direction without curvature (an unpenalised bias of a class without rows) stays where it is
         curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
         step = np.linalg.solve(curvature, gradient)
