@@ -47,9 +47,9 @@ class Linear(Model):
 
 @dataclasses.dataclass(frozen=True)
 class Location(Model):
-    """inputs * location, coordinate by coordinate: for mean estimation, and quadratics with additive noise.
+    """inputs * location, coordinate by coordinate. Under the squared loss the gradient noise does not depend on it.
 
-    Under the squared loss the gradient noise does not depend on the parameters.
+    For mean estimation, and for quadratics with additive noise.
     """
 
     features: int

@@ -93,7 +93,8 @@ class JointProblem:
 
 def joint_problem(objective: Objective, rows: Rows) -> JointProblem | None:
     """F of a convex objective on these rows; None for an objective or a model that theory does not know."""
-    loss, build = convex_loss(objective), _BUILDERS.get(type(objective))
+    loss = convex_loss(objective)
+    build: _Build | None = _flix if isinstance(objective, FLIX) else _BUILDERS.get(type(objective))
     if loss is None or build is None:
         return None
     if isinstance(objective, RescaledObjective) and objective.clients == 0:
@@ -212,7 +213,6 @@ def _flix(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> JointPr
 
 _BUILDERS: dict[type[Objective], _Build] = {
     GlobalModel: _plain,
-    FLIX: _flix,
     LocalOnly: _plain,
     Additive: _plain,
     MT2: _pulled,
