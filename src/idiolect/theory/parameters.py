@@ -73,12 +73,10 @@ def _step_advice(
         sentences.append(advice.explanation())
         algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)
     blocks = block_constants(algorithm.objective, constants)
-    averages = getattr(algorithm, "output", "") == "weighted_average"
-    if averages and blocks is not None and "strong_convexity" in (*left, *defaulted):
-        mu = blocks.strong_convexity
-        if 0 < mu * algorithm.step_size < 1:  # otherwise the weights make no sense
-            found.append(Parameter("strong_convexity", mu, "mu of F"))
-            sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
+    mu = _average_convexity(algorithm, blocks) if "strong_convexity" in (*left, *defaulted) else None
+    if mu is not None:
+        found.append(Parameter("strong_convexity", mu, "mu of F"))
+        sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
     known = blocks or constants
     return Advice(
         "" if advice is None else advice.theorem,
@@ -89,6 +87,13 @@ def _step_advice(
         tuple(sentences),
         tuple(step_warnings(rule, algorithm, constants)),
     )
+
+
+def _average_convexity(algorithm: Any, blocks: BlockConstants | None) -> float | None:
+    """mu where iterates are averaged with weights that it decides, and those weights make sense."""
+    if blocks is None or getattr(algorithm, "output", "") != "weighted_average":
+        return None
+    return blocks.strong_convexity if 0 < blocks.strong_convexity * algorithm.step_size < 1 else None
 
 
 def _solver_advice(
@@ -108,15 +113,9 @@ def _solver_advice(
             raise RequestError(_no_constants(algorithm, constants, left, owner))
         return Advice()
     question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
-    _refuse_flat(question, left)
-    if rule.of_blocks:
-        _refuse_never_sampled(question.given.get("shared_probability"), question.of_f, owner)
+    _refuse_blocks(question, left)
     parameters = derive(question)
-    chosen = {one.name: PerClient(one.value) if np.ndim(one.value) else one.value for one in parameters}
-    chosen = {name: value for name, value in chosen.items() if name in left}
-    warnings = [parameter.warning(rule.theorem) for parameter in parameters]
-    if any(parameter.name == "strong_convexity" for parameter in parameters):  # whoever relies on mu
-        warnings.insert(0, condition(algorithm.objective, constants))
+    chosen = {p.name: PerClient(p.value) if np.ndim(p.value) else p.value for p in parameters if p.name in left}
     return Advice(
         theorem=rule.theorem,
         parameters=parameters,
@@ -124,19 +123,31 @@ def _solver_advice(
         source=relied_on.source,
         chosen=chosen,
         sentences=_sentences(rule, parameters, relied_on) if chosen else (),
-        warnings=tuple(warning for warning in warnings if warning),
+        warnings=_warnings(rule, question, parameters),
     )
 
 
-def _refuse_flat(question: Question, left: Collection[str]) -> None:
-    """mu cannot be chosen where F has none; l2 would give it some where the plain losses have none either."""
+def _refuse_blocks(question: Question, left: Collection[str]) -> None:
+    """A block that is curved must be sampled, and mu cannot be chosen where F has none.
+
+    l2 would give it some where the plain losses have none either.
+    """
     blocks, curved = question.blocks, question.own.strong_convexity > 0
-    if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
+    if blocks is None:
+        return
+    if "strong_convexity" in left and not blocks.strong_convexity > 0:
         ways = "set strong_convexity by hand" if curved else "set model.l2, or strong_convexity by hand"
         raise (RequestError if curved else NeedsRidgeError)(
             f"{question.owner}.strong_convexity is left to theory, which needs F to be strongly convex, and mu = 0 "
             f"here ({blocks.source}); {ways}."
         )
+    probability = question.given.get("shared_probability")
+    for never, block, smoothness in ((0.0, "w", blocks.shared_smoothness), (1.0, "beta", blocks.personal_smoothness)):
+        if probability == never and smoothness > 0:
+            raise RequestError(
+                f"{question.owner}.shared_probability must be between 0 and 1, got {probability:g}, which never "
+                f"samples {block}; leave it out to have it chosen."
+            )
 
 
 def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
@@ -149,13 +160,12 @@ def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     return {name: numbers_of(value)[()] for name, value in values.items() if value is not None}
 
 
-def _refuse_never_sampled(probability: float | None, blocks: BlockConstants, owner: str) -> None:
-    for never, block, smoothness in ((0.0, "w", blocks.shared_smoothness), (1.0, "beta", blocks.personal_smoothness)):
-        if probability == never and smoothness > 0:
-            raise RequestError(
-                f"{owner}.shared_probability must be between 0 and 1, got {probability:g}, which never samples "
-                f"{block}; leave it out to have it chosen."
-            )
+def _warnings(rule: Rule, question: Question, parameters: Parameters) -> tuple[str, ...]:
+    """About a condition of mu that does not hold, where mu is relied on, and about fields set by hand."""
+    relies = any(parameter.name == "strong_convexity" for parameter in parameters)
+    broken = condition(question.algorithm.objective, question.own) if relies else None
+    found = (broken, *(parameter.warning(rule.theorem) for parameter in parameters))
+    return tuple(sentence for sentence in found if sentence)
 
 
 def _sentences(rule: Rule, parameters: Parameters, relied_on: Constants | BlockConstants) -> tuple[str, ...]:
