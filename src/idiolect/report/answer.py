@@ -55,8 +55,10 @@ class Answer:
 class _Contest(NamedTuple):
     """Who won, on average and for the worst tenth of clients, and whom to hold against training alone."""
 
-    methods: int  # that have a score
-    best: MethodSummary
+    run: Run
+    words: ScoreWords
+    ranked: list[MethodSummary]  # that have a score, the best one first
+    best: MethodSummary  # the announced one; without validation rows the first
     level: list[MethodSummary]  # others whose mean differs from the best one's by rounding only
     worst: MethodSummary  # the best for the worst tenth
     worst_level: list[MethodSummary]
@@ -66,26 +68,40 @@ class _Contest(NamedTuple):
 
 def answer(run: Run) -> Answer:
     """Read the answer off the summary and the client table."""
-    ranked, words = rank(run, "mean"), run.words
+    ranked = rank(run, "mean")
     if not ranked:
-        reason = f"No method of this run is scored by {words.name} on test rows, so there is no answer."
+        reason = f"No method of this run is scored by {run.words.name} on test rows, so there is no answer."
         if run.methods and all(entry.diverged for entry in run.methods):
             reason = "Every method of this run diverged, so there is no answer; use smaller step sizes."
         return Answer(reason, headline=reason)
     found = _judge(run, ranked)
-    parts = _parts(run, found)
-    average = _announced(run, found, words) if run.announced else _average(found, words)
-    alone = "whether clients would do better alone is not known"
-    if parts.personalized is None:  # nothing but training alone was run
-        alone = ""
-    elif parts.compared is not None:
-        alone = verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
-    clauses = [_worst(found, words), alone, _price(found.together, found.clients)]
-    others = "; ".join(filter(None, clauses))
-    doubts = "".join(f" {text}" for text in _doubts(run))
-    first = f"{_choice(run)}{average}"
-    return dataclasses.replace(
-        parts, sentence=f"{first}; {others}.{doubts}", headline=f"{first}.", further=f"{upper(others)}.{doubts}"
+    best, worst, together = found.best, found.worst, found.together
+    compared, helped, hurt = _compared(found.clients)
+    # where nothing but training alone was run, nothing is to be said of it
+    alone = "whether clients would do better alone is not known" if together else ""
+    if together and compared is not None:
+        alone = verdicts_said(compared, together.method, helped, hurt)
+    first = _choice(run) + (_announced(found) if run.announced else _average(found))
+    others = "; ".join(filter(None, [_worst(found), alone, _price(found)]))
+    doubts = _doubts(run)
+    return Answer(
+        sentence=f"{first}; {others}.{doubts}",
+        headline=f"{first}.",
+        further=f"{upper(others)}.{doubts}",
+        best=best.method,
+        announced=run.announced is not None,
+        best_mean=best.score.mean,
+        tied=run.announced.tied if run.announced else (),
+        worst_decile_best=worst.method,
+        worst_decile=worst.score.worst_decile,
+        best_level=tuple(one.method for one in found.level),
+        worst_decile_level=tuple(one.method for one in found.worst_level),
+        personalized=getattr(together, "method", None),
+        helped=helped,
+        hurt=hurt,
+        compared=compared,
+        traffic_bytes=getattr(together, "traffic_bytes", None),
+        rounds=getattr(together, "rounds", None),
     )
 
 
@@ -99,7 +115,9 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     worst = best if best in worst_level else worst_level[0]
     together = _first_together(run, ranked) if best.alone else best
     return _Contest(
-        methods=len(ranked),
+        run=run,
+        words=run.words,
+        ranked=ranked,
         best=best,
         level=[one for one in level if one is not best],
         worst=worst,
@@ -109,30 +127,12 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     )
 
 
-def _parts(run: Run, found: _Contest) -> Answer:
-    """The answer without its sentence."""
-    together, clients = found.together, found.clients
+def _compared(clients: ClientTable | None) -> tuple[int | None, int | None, int | None]:
+    """How many clients are compared with training alone, helped and hurt."""
     # a program finds None where nothing was compared, which is not the same as nobody helped
-    counts: dict[str, int] = {}
-    if clients is not None and clients.compared and (clients.verdict != "").any():  # a deployed run has none
-        counts = {name: clients.counted(name) for name in ("helped", "hurt")} | {"compared": clients.compared}
-    return Answer(
-        sentence="",
-        best=found.best.method,
-        announced=run.announced is not None,
-        best_mean=found.best.score.mean,
-        tied=run.announced.tied if run.announced else (),
-        worst_decile_best=found.worst.method,
-        worst_decile=found.worst.score.worst_decile,
-        best_level=tuple(one.method for one in found.level),
-        worst_decile_level=tuple(one.method for one in found.worst_level),
-        personalized=getattr(together, "method", None),
-        traffic_bytes=getattr(together, "traffic_bytes", None),
-        rounds=getattr(together, "rounds", None),
-        helped=counts.get("helped"),
-        hurt=counts.get("hurt"),
-        compared=counts.get("compared"),
-    )
+    if clients is None or not clients.compared or not (clients.verdict != "").any():  # a deployed run has no verdicts
+        return None, None, None
+    return clients.compared, clients.counted("helped"), clients.counted("hurt")
 
 
 def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
@@ -145,28 +145,28 @@ def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | No
     return max(others, key=lambda entry: validated.get(entry.method, -math.inf))
 
 
-def _announced(run: Run, found: _Contest, words: ScoreWords) -> str:
+def _announced(found: _Contest) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
-    best, announced = found.best, run.announced
+    best, words, announced = found.best, found.words, found.run.announced
     subject = upper(best.name) if best.alone else best.method
-    reached = words.show(best.score.mean)
     gains = gains_said(words, None if best.alone else best.gain, best.gain_over_one)
-    if found.methods == 1:
-        return f"{subject}: {words.spoken} {reached} on test rows{gains}"
-    tied = [one for one in run.methods if announced and one.method in announced.tied]
+    if len(found.ranked) == 1:
+        return f"{subject}: {words.spoken} {words.show(best.score.mean)} on test rows{gains}"
+    tied = [one for one in found.run.methods if announced and one.method in announced.tied]
     few = listed([one.name for one in tied]) if 0 < len(tied) <= _TIED else f"{len(tied)} others"
-    level = f"within noise of {few}" if tied else _ahead(run, best)
-    on_test = f"its {words.spoken} on test rows is {reached}{gains}"
+    level = f"within noise of {few}" if tied else _ahead(found)
+    on_test = f"its {words.spoken} on test rows is {words.show(best.score.mean)}{gains}"
     return f"{subject} does best on validation rows, {level}{_cheapest(best, tied)}; {on_test}"
 
 
-def _ahead(run: Run, best: MethodSummary) -> str:
+def _ahead(found: _Contest) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
+    run, mine = found.run, found.best.choosing_mean
     # a lead over a method that was stopped early says nothing about its end
     if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
-    sign, mine = 1 if run.higher_chooses else -1, best.choosing_mean
-    others = [sign * one.choosing_mean for one in rank(run, "mean") if one is not best and known(one.choosing_mean)]
+    sign = 1 if run.higher_chooses else -1
+    others = [sign * one.choosing_mean for one in found.ranked if one is not found.best and known(one.choosing_mean)]
     if known(mine) and others:
         # relative to the larger of both, so that it means the same for losses and for fractions
         part = abs(sign * mine - max(others)) / max(abs(mine), abs(max(others)), 1e-300)
@@ -187,12 +187,12 @@ def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     return f", of which {least.name} {price}" if len(tied) > 1 else f", which {price}"
 
 
-def _doubts(run: Run) -> list[str]:
-    """Methods that may yet do better, and clients that no mean counts."""
+def _doubts(run: Run) -> str:
+    """Methods that may yet do better, and clients that no mean counts; each as a sentence after a blank."""
     late = [entry.method for entry in run.methods if entry.converged is False and not entry.diverged]
     few = "had not converged when training stopped and may do better with more rounds."
-    unscored = [] if run.summary.unscored is None else [run.summary.unscored.sentence]
-    return [*([f"{listed(late)} {few}"] if late else []), *unscored]
+    unscored = "" if run.summary.unscored is None else f" {run.summary.unscored.sentence}"
+    return (f" {listed(late)} {few}" if late else "") + unscored
 
 
 def _choice(run: Run) -> str:
@@ -235,11 +235,11 @@ def _leaders(ranked: list[MethodSummary], statistic: str) -> list[MethodSummary]
     return [entry for entry in ranked if ties(getattr(entry.score, statistic), getattr(ranked[0].score, statistic))]
 
 
-def _average(found: _Contest, words: ScoreWords) -> str:
+def _average(found: _Contest) -> str:
     """The best on average where validation rows chose nothing."""
-    best, level = found.best, level_with([entry.name for entry in found.level])
-    reached = words.show(best.score.mean)
-    value, several = f"{words.spoken} {reached}", found.methods > 1
+    best, words, several = found.best, found.words, len(found.ranked) > 1
+    level, reached = level_with([entry.name for entry in found.level]), words.show(best.score.mean)
+    value = f"{words.spoken} {reached}"
     if best.alone:
         text = f"Training alone is best on average ({value})" if several else f"Training alone: {value}"
         if found.together is None:
@@ -254,13 +254,13 @@ def _average(found: _Contest, words: ScoreWords) -> str:
     return f"{text} ({value}, {gain} against training alone{'' if best.gain.is_clear else ': not a clear difference'})"
 
 
-def _worst(found: _Contest, words: ScoreWords) -> str:
+def _worst(found: _Contest) -> str:
     """Who is best for the worst tenth."""
-    worst, methods = found.worst, found.methods
+    worst, methods = found.worst, len(found.ranked)
     value = worst.score.worst_decile
-    shown = words.show(value)
+    shown = found.words.show(value)
     every = "both methods" if methods == 2 else "every method"
-    if nothing_right(value, words):
+    if nothing_right(value, found.words):
         subject = "its" if methods == 1 else f"with {every} the"
         return f"{subject} worst tenth of clients gets no test row right"
     if methods == 1:
@@ -273,12 +273,11 @@ def _worst(found: _Contest, words: ScoreWords) -> str:
     return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
 
 
-def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:
-    if together is None:
+def _price(found: _Contest) -> str:
+    if found.together is None:
         return ""
-    total = together.traffic_bytes
-    rounds = plural(together.rounds, "round")
-    trained = 0 if clients is None else int((~clients.held_out).sum())  # held-out clients never communicated
+    together, total = found.together, found.together.traffic_bytes
+    trained = 0 if found.clients is None else int((~found.clients.held_out).sum())  # held-out ones never communicated
     each = f", {size(total / trained)} per client" if trained else ""
     delivered = " and the delivery of the models" if together.delivery_bytes else ""
-    return f"{together.method} communicates {size(total)} over {rounds}{delivered}{each}"
+    return f"{together.method} communicates {size(total)} over {plural(together.rounds, 'round')}{delivered}{each}"

@@ -7,10 +7,12 @@ import dataclasses
 import os
 from pathlib import Path
 
-from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, Value
+from idiolect.record.choices import Choice, ChoiceRow, Choices, Value
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.report.wording import ScoreWords, plural, score_words
+
+_HOLDS, _LETS_GO = 10.0, 0.01  # penalties that hold personal models at the shared one, and that let them go
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,17 +34,23 @@ class ChoiceFound:
         return self.found.kind == "dial"
 
     @property
-    def values(self) -> list[str]:
-        """The values, in the order they were given."""
-        return [shown(entry.value) for entry in self.found.values]
+    def file(self) -> str:
+        """Where all rows are."""
+        return "dial.parquet" if self.warm else "choices.parquet"
 
     def named(self, value: Value) -> str:
         """A value with what it means where it is an end of the path: '0 (alone)'."""
-        return shown(value) + _end(self.found.setting, value)
+        setting, end = self.found.setting, ""
+        if setting == "personalization" and isinstance(value, int | float):
+            end = {0.0: " (alone)", 1.0: " (one model)"}.get(float(value), "")
+        if setting == "penalty" and isinstance(value, int | float) and not _LETS_GO < value < _HOLDS:
+            end = " (nearly alone)" if value <= _LETS_GO else " (nearly one model)"
+        return shown(value) + end
 
     def of_clients(self) -> dict[str, list[ChoiceRow]]:
         """The rows of every client, by value in that order; clients in the natural order of their names."""
-        rows: dict[str, list[ChoiceRow]] = {name: [] for name in self._ordered()}
+        names = self.found.clients
+        rows: dict[str, list[ChoiceRow]] = {names[place]: [] for place in self.found.order or range(len(names))}
         for row in self.rows:
             rows[row.client].append(row)
         return rows
@@ -51,37 +59,10 @@ class ChoiceFound:
         """Of a client: rows that the tested models were trained on, validation rows among them after a refit."""
         return int(row.train_rows) + (int(row.validation_rows) if self.found.refit else 0)
 
-    def _ordered(self) -> list[str]:
-        names = self.found.clients
-        return [names[place] for place in self.found.order or range(len(names))]
-
-    @property
-    def file(self) -> str:
-        """Where all rows are."""
-        return "dial.parquet" if self.warm else "choices.parquet"
-
-    def interval(self, scores: ChoiceScores) -> str:
-        """' [low, high]' of a mean, or nothing where it is unknown."""
-        return f" {self.words.around(*scores.interval)}".rstrip() if scores.interval else ""
-
     def seeds_about(self) -> str:
         """', mean over 3 seeds', or nothing."""
         seeds = len(self.found.seeds)
         return f", mean over {plural(seeds, 'seed')}" if seeds > 1 else ""
-
-
-def _end(setting: str, value: Value) -> str:
-    """What the ends of a path are in words; nothing for what lies between."""
-    if not isinstance(value, int | float):
-        return ""
-    if setting == "personalization":
-        return {0.0: " (alone)", 1.0: " (one model)"}.get(float(value), "")
-    if setting == "penalty" and value >= _HOLDS:
-        return " (nearly one model)"
-    return " (nearly alone)" if setting == "penalty" and value <= _LETS_GO else ""
-
-
-_HOLDS, _LETS_GO = 10.0, 0.01  # penalties that hold personal models at the shared one, and that let them go
 
 
 def shown(value: Value) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from idiolect.report.clients import VERDICTS, ClientTable
+from idiolect.report.folder import laid_out
 from idiolect.report.html import LIMIT
 from idiolect.report.packed import packed
 from idiolect.report.style import page_colour
@@ -37,10 +38,8 @@ def score_facts(words: ScoreWords, higher: bool) -> dict[str, object]:
 
 def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, str]) -> dict[str, object]:
     """The clients of all methods, in one order."""
-    places: dict[str, int] = {}
-    for table in tables:
-        for name in table.client:
-            places.setdefault(str(name), len(places))
+    names = dict.fromkeys(str(name) for table in tables for name in table.client)
+    places = {name: place for place, name in enumerate(names)}
     # packed columns and their numbers: one that several methods share, rows of each client say, is kept once
     pool, new = dict[str, int](), set[int]()
     methods = []
@@ -54,10 +53,9 @@ def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, st
         entry: dict[str, object] = {"method": table.method, "colour": page_colour(colours[table.method])}
         entry["verdict"] = "".join(verdicts)
         for key, name in _COLUMNS.items():
-            column = np.full(len(places), np.nan)
-            column[at] = np.asarray(getattr(table, name), float)
+            column = laid_out(getattr(table, name), at, len(places))
             # a method without such numbers, as one without a shared model: the page leaves the column out
             entry[key] = pool.setdefault(packed(column), len(pool)) if np.isfinite(column).any() else None
         methods.append(entry)
-    facts = {"limit": LIMIT, "shown": shown, "verdicts": VERDICTS, "names": list(places), "fresh": sorted(new)}
+    facts = {"limit": LIMIT, "shown": shown, "verdicts": VERDICTS, "names": list(names), "fresh": sorted(new)}
     return facts | {"columns": list(pool), "methods": methods}

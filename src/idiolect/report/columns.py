@@ -15,16 +15,9 @@ ANNOUNCED = "\N{RIGHTWARDS ARROW}"  # marks the method that validation rows choo
 UNFINISHED = "~"  # marks a method that had not converged
 INSTANCES = tuple(field.name for field in dataclasses.fields(Breakdown))
 _OWN = (
-    *(
-        "shared_mean",
-        "rounds",
-        "upload_bytes",
-        "download_bytes",
-        "delivery_bytes",
-        "preparation_bytes",
-        "traffic_bytes",
-    ),
-    *("gradients_shared", "gradients_personal", "gradients_both", "suboptimality", "distance_to_optimum"),
+    *("shared_mean", "rounds", "upload_bytes", "download_bytes", "delivery_bytes", "preparation_bytes"),
+    *("traffic_bytes", "gradients_shared", "gradients_personal", "gradients_both", "suboptimality"),
+    "distance_to_optimum",
 )
 
 

@@ -3,30 +3,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
-from idiolect.report.cost_figure import (
-    OF_OPTIMUM,
-    OF_SCORE,
-    Curve,
-    Panel,
-    band,
-    curve_of,
-    curves_of,
-    rounds_shown,
-    spends,
-)
+from idiolect.report import cost_figure
+from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel
 from idiolect.report.distribution_figure import client_scores, deciles_of
 from idiolect.report.folder import Run, mean_known, numbers, of_method
 from idiolect.report.packed import packed
 from idiolect.report.privacy import array_line
 from idiolect.report.style import method_colours, page_colour, series_colours
-from idiolect.report.wording import known, score_words
+from idiolect.report.wording import ScoreWords, known
 
 Data = dict[str, object]
 Line = tuple[Data, list[np.ndarray]]  # of one method, with its costs
@@ -34,7 +24,7 @@ _SPENT = (
     "While the run spends. Each dot is a recorded round; dotted: a method that spends nothing of the kind; thin: the "
     "range of the seeds. The buttons switch what is spent, and methods on and off."
 )
-COST, SCORED = "score-against-cost", ["mean over clients", "worst tenth"]
+COST = "score-against-cost"
 # as the page calls them: the shared model is the one that a client received
 _SPOKEN = {
     "both": "both right",
@@ -47,63 +37,58 @@ MOST_POINTS = 2000  # recorded rounds of one curve; more are thinned out evenly
 
 def run_figures(run: Run) -> dict[str, Data]:
     """By name; those that the run has nothing for are left out. Names of drawn figures replace these."""
-    found: dict[str, Callable[[Run], Data | None]] = {
-        COST: score_curves,
-        "suboptimality-against-cost": optimum_curves,
-        "gain-by-client": lambda run: {"kind": "gain"} if run.alone is not None and run.clients.num_rows else None,
-        "distribution": deciles,
-        "who-is-right": who_is_right,
-        "routes": routes,
-        "sent": lambda run: sent(run.privacy),
+    found: dict[str, Data | None] = {
+        COST: score_curves(run),
+        "suboptimality-against-cost": optimum_curves(run),
+        "gain-by-client": {"kind": "gain"} if run.alone is not None and run.clients.num_rows else None,
+        "distribution": deciles(run),
+        "who-is-right": who_is_right(run),
+        "routes": routes(run),
+        "sent": sent(run.privacy),
     }
-    made = {name: make(run) for name, make in found.items()}
-    return {name: data for name, data in made.items() if data is not None}
+    return {name: data for name, data in found.items() if data is not None}
+
+
+def runs_figures(chosen: dict[str, tuple[Run, str]], words: ScoreWords) -> dict[str, Data]:
+    """Curves and deciles of one method of each run, under the names of the runs."""
+    # methods of several runs may have one label: lines are called by run and method
+    lines, spreads, colours = list[Line](), list[Data | None](), series_colours(list(chosen))
+    for name, (run, method) in chosen.items():
+        own = next(entry for entry in run.methods if entry.method == method)
+        label, curve = f"{name}: {method}", cost_figure.curve_of(run, own)
+        lines += [_score_line(curve, label, colours[name])] if np.isfinite(curve.mean).any() else []
+        spreads.append(_decile_line(run, own, label, colours[name]))
+    found = {COST: _scores(lines, words), "distribution": _spreads(spreads, words)}
+    return {name: data for name, data in found.items() if data is not None}
 
 
 def score_curves(run: Run) -> Data | None:
     """Validation score by what was spent, mean and worst tenth of clients."""
-    curves = curves_of(run)
-    if not curves:
-        return None
-    colours, words = method_colours(run), run.words
-    lines = [_score_line(curve, page_colour(colours[curve.method])) for curve in curves]
-    return _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
+    colours = method_colours(run)
+    return _scores(
+        [_score_line(curve, curve.method, colours[curve.method]) for curve in cost_figure.curves_of(run)], run.words
+    )
 
 
-def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
-    """Curves and deciles of one method of each run, under the names of the runs."""
-    # methods of several runs may have one label: lines are called by run and method
-    lines, spreads, colours = list[Line](), list[Data](), series_colours(list(chosen))
-    for name, (run, method) in chosen.items():
-        label, colour = f"{name}: {method}", page_colour(colours[name])
-        curve = curve_of(run, method, diverged=False)
-        if np.isfinite(curve.mean).any():
-            lines.append(_score_line(dataclasses.replace(curve, method=label), colour))
-        own = next(entry for entry in run.methods if entry.method == method)
-        spreads += _decile_line(run, own, colour, label)
-    words = score_words(next(iter(chosen.values()))[0].score) if chosen else score_words("")
-    found: dict[str, Data] = {}
-    if lines:
-        found[COST] = _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
-    if spreads:
-        found["distribution"] = {"kind": "deciles", "title": f"test {words.title}", "lines": spreads}
-    return found
+def _scores(lines: list[Line], words: ScoreWords) -> Data | None:
+    statistics = ["mean over clients", "worst tenth"]
+    return _costs(OF_SCORE, lines, statistics, f"validation {words.title}", words.scale) if lines else None
 
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
     """What is switched between; costs that no method pays are left out."""
     # a button that switches to an axis of zeros would show nothing
-    kept = [place for place in range(len(panels)) if any(spends(costs[place]) for _, costs in lines)]
+    kept = [place for place in range(len(panels)) if any(cost_figure.spends(costs[place]) for _, costs in lines)]
     full = [line | {"costs": [packed(costs[place]) for place in kept]} for line, costs in lines]
     titles = [panels[place].title for place in kept]
     facts = {"kind": "cost", "title": title, "scale": scale, "statistics": statistics, "caption": _SPENT}
     return facts | {"costs": titles, "lines": full}
 
 
-def _score_line(curve: Curve, colour: str) -> Line:
-    shown = _thinned(np.flatnonzero(rounds_shown(curve)))
-    middle, low, high = band(curve.mean[:, shown])
-    line: Data = {"method": curve.method, "colour": colour, "diverged": curve.diverged}
+def _score_line(curve: Curve, label: str, colour: str) -> Line:
+    shown = _thinned(np.flatnonzero(cost_figure.rounds_shown(curve)))
+    middle, low, high = cost_figure.band(curve.mean[:, shown])
+    line: Data = {"method": label, "colour": page_colour(colour), "diverged": curve.diverged}
     line["values"] = [packed(middle), packed(mean_known(curve.worst[:, shown]))]
     line["band"] = [packed(low), packed(high)] if len(curve.mean) > 1 else None
     return line, [mean_known(costs[:, shown]) for costs in curve.costs]
@@ -132,31 +117,33 @@ def optimum_curves(run: Run) -> Data | None:
 
 def deciles(run: Run) -> Data | None:
     """The test score's deciles over clients, with mean and worst tenth, of every method that has them."""
-    colours, lines = method_colours(run), list[Data]()
-    for entry in run.methods:
-        lines += [] if entry.diverged else _decile_line(run, entry, page_colour(colours[entry.method]), entry.method)
-    return {"kind": "deciles", "title": f"test {run.words.title}", "lines": lines} if lines else None
+    colours, finished = method_colours(run), (entry for entry in run.methods if not entry.diverged)
+    return _spreads([_decile_line(run, entry, entry.method, colours[entry.method]) for entry in finished], run.words)
 
 
-def _decile_line(run: Run, entry: MethodSummary, colour: str, label: str) -> list[Data]:
-    """One row of the figure; none where no client has a score."""
+def _decile_line(run: Run, entry: MethodSummary, label: str, colour: str) -> Data | None:
+    """One row of the figure; None where no client has a score."""
     scores = client_scores(run, entry.method)
     if np.isnan(scores).all():
-        return []
+        return None
     _, ends = deciles_of(scores)
-    line: Data = {"method": label, "colour": colour, "deciles": [float(f"{end:.6g}") for end in ends]}
-    line |= {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
-    return [line]
+    line: Data = {"method": label, "colour": page_colour(colour), "deciles": [float(f"{end:.6g}") for end in ends]}
+    return line | {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
+
+
+def _spreads(lines: Sequence[Data | None], words: ScoreWords) -> Data | None:
+    known_lines = [line for line in lines if line]
+    return {"kind": "deciles", "title": f"test {words.title}", "lines": known_lines} if known_lines else None
 
 
 def who_is_right(run: Run) -> Data | None:
     """Fractions of test rows that both models, one or neither gets right, by method."""
-    groups = list[Data]()
-    for entry in run.methods:
-        if entry.personalization is not None:
-            shares = [getattr(entry.personalization.breakdown, name) for name in _SPOKEN]
-            groups += [{"name": entry.method, "values": shares}] if known(shares[0]) else []
-    return _bars("test rows (%)", list(_SPOKEN.values()), groups, stacked=True) if groups else None
+    groups: list[Data] = [
+        {"name": entry.method, "values": [getattr(found.breakdown, name) for name in _SPOKEN]}
+        for entry in run.methods
+        if (found := entry.personalization) and known(found.breakdown.both)
+    ]
+    return _bars("test rows (%)", list(_SPOKEN.values()), groups, stacked=True)
 
 
 def routes(run: Run) -> Data | None:
@@ -168,11 +155,12 @@ def routes(run: Run) -> Data | None:
                 shares = [found.shared_share[place], *(found.by_category[name][place] for name in _SPOKEN)]
                 groups.append({"name": f"{entry.method}: {layer}", "values": shares})
     names = ["all rows", *_SPOKEN.values()]
-    return _bars("mean probability of the shared version (%)", names, groups, stacked=False) if groups else None
+    return _bars("mean probability of the shared version (%)", names, groups, stacked=False)
 
 
-def _bars(title: str, parts: list[str], groups: list[Data], stacked: bool) -> Data:
-    return {"kind": "bars", "parts": parts, "groups": groups, "stacked": stacked, "title": title, "scale": 100}
+def _bars(title: str, parts: list[str], groups: list[Data], stacked: bool) -> Data | None:
+    facts: Data = {"kind": "bars", "parts": parts, "groups": groups, "stacked": stacked, "title": title, "scale": 100}
+    return facts if groups else None
 
 
 def sent(statement: Statement | None) -> Data | None:

@@ -26,7 +26,7 @@ def comparison_html(table: ComparisonTable) -> str:
 def advice_html(advised: Advised) -> str:
     """The advice in words, and one line per client in the natural order of names."""
     found, words = advised.found, advised.words
-    shown = advised.order[:MOST_CLIENTS]
+    shown = found.order[:MOST_CLIENTS]
     heads = [
         "client",
         "training rows",
@@ -45,7 +45,7 @@ def advice_html(advised: Advised) -> str:
         ]
         cells += [advise_table.gain_words(words, entry), advise_table.with_whom(entry)]
         lines.append([(cell, False) for cell in cells])
-    below = more_clients(found.all_clients - len(shown), "in frame()")
+    below = more_clients(found.all_clients - len(shown), " in frame()")
     if found.verify is not None:
         below += advise_table.verification(advised, found.verify)
     return _html(advise_table.answer(advised), heads, lines, advise_table.about_alone(advised), below)

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 
 import numpy as np
 
 
-def packed(values: np.ndarray) -> str:
-    """A column as the script unpacks it; what is absent or infinite is not-a-number."""
+def packed(values: np.ndarray | Sequence[float | None]) -> str:
+    """A column as the script unpacks it; what is None or infinite is not-a-number."""
     # little-endian, as the script's typed arrays are wherever browsers run
     with np.errstate(over="ignore"):
         small = np.asarray(values, "<f4")

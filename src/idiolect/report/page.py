@@ -3,34 +3,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from idiolect.record.codec import to_json
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
+from idiolect.record.reading import read_statement
+from idiolect.report import Reported, choice_table
 from idiolect.report import answer as answers
-from idiolect.report import choice_table
-from idiolect.report.choice import ChoiceFound
+from idiolect.report.choice import ChoiceFound, read_choices
 from idiolect.report.choice_figure import choice_data, drawn_choice
 from idiolect.report.client_data import client_data, score_facts
-from idiolect.report.clients import ClientTable, client_table
-from idiolect.report.figure_data import run_figures
+from idiolect.report.clients import client_table
+from idiolect.report.figure_data import Data, run_figures, sent
 from idiolect.report.figures import FIGURES, draw_all
-from idiolect.report.folder import FolderError, Run
-from idiolect.report.html import Frame, facts, fill
+from idiolect.report.folder import FolderError, Run, read, read_machine, read_spec
+from idiolect.report.html import Frame, fill
 from idiolect.report.style import Drawn, method_colours
 from idiolect.report.table import compare
 from idiolect.report.wording import plural, score_words
 
 
-def write_run_page(run: Run, choices: Sequence[ChoiceFound]) -> Path:
-    """Draw, write figures/*.png|svg and report.html into the run folder, return the page's path."""
+def report_run(folder: Path) -> Reported:
+    """Draw, write figures/*.png|svg and report.html into the run folder."""
+    run, choices = read(folder), read_choices(folder)
     drawn, undrawn = draw_all(run)
     drawn += [drawn_choice(choice, f"choice-{place}") for place, choice in enumerate(choices)]
-    return write_page(run.path, render(run, drawn, undrawn, choices), drawn)
+    page, table = write_page(folder, render(run, drawn, undrawn, choices), drawn), compare(run)
+    chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
+    return Reported(
+        page,
+        lambda details, width: "\n".join(
+            [table.to_text(width, details), *(choice_table.choice_text(one, width) for one in choices)]
+        ),
+        lambda: table.as_dict() | chosen | files_of(page),
+        lambda: [row.as_dict() for row in table.rows],
+    )
 
 
-def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
+def files_of(page: Path, figure: str | None = None) -> dict[str, str]:
+    """For JSON: where a page is, and the figure that says most."""
+    drawn = {"figure": str(page.parent / "figures" / f"{figure}.png")} if figure else {}
+    return {"folder": str(page.parent)} | drawn | {"report": str(page)}
+
+
+def write_page(path: Path, page: str, drawn: Sequence[Drawn]) -> Path:
     """report.html and the figures' files, each whole or not at all; figures of an older report are removed."""
     try:
         folder = path / "figures"
@@ -52,9 +70,20 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
     return path / "report.html"
 
 
+def write_other_page(
+    path: Path, template: str, frame: Frame, drawn: Sequence[Drawn], figures: Mapping[str, Data], **parts: object
+) -> Path:
+    """The page of a folder that is no run's, with what every folder holds: spec, machine, what left each client."""
+    statement = read_statement(path)
+    left = sent(statement)
+    data = {"figures": {**figures, **({"sent": left} if left else {})}}
+    parts |= {"drawn": drawn, "page_data": data, "privacy": statement}
+    return write_page(path, fill(template, frame, spec=read_spec(path), machine=read_machine(path), **parts), drawn)
+
+
 def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[ChoiceFound] = ()) -> str:
-    """The page as text."""
-    words, table = run.words, compare(run)
+    """The page of a run as text."""
+    table = compare(run)
     tables = [client_table(run, entry.method) for entry in run.methods if not entry.diverged]
     tables = [one for one in tables if len(one)]
     # the clients of the method that the answer speaks of are shown first
@@ -63,6 +92,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     # answers are about the clients that trained, so new ones are not counted among them
     trained, new = len(run.names()), len(run.names(held_out=True))
     counted = [plural(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []
+    figures = run_figures(run) | {f"choice-{place}": choice_data(choice) for place, choice in enumerate(choices)}
     frame = Frame(
         title=f"{run.name}: idiolect report",
         facts=[f"Run {run.name}", plural(len(run.methods), "method"), *counted],
@@ -71,11 +101,12 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         caution=None if run.finished else run.missing[0],
         further=table.answer.further,
     )
+    data: dict[str, object] = {"score": score_facts(run.words, run.higher_is_better)}
+    data |= {"clients": client_data(tables, shown, method_colours(run)), "figures": figures}
     return fill(
         "run.html",
         frame,
         run=run,
-        words=words,
         share=score_words("accuracy"),
         compared=table,
         told=answers,
@@ -83,21 +114,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         missing=[*run.missing, *undrawn],
         drawn=drawn,
         choices=choices,
-        seeds=max((len(entry.seeds) for entry in run.methods), default=1),
         tables=tables,
         shown=shown,
-        page_data=_page_data(run, tables, shown, choices),
-        privacy=run.privacy,
-        spec=run.spec_text,
-        machine=facts(run.machine),
+        page_data=data,
     )
-
-
-def _page_data(
-    run: Run, tables: Sequence[ClientTable], shown: int, choices: Sequence[ChoiceFound]
-) -> dict[str, object]:
-    """What the page's script draws from."""
-    figures = run_figures(run) | {f"choice-{place}": choice_data(choice) for place, choice in enumerate(choices)}
-    clients = client_data(tables, shown, method_colours(run))
-    score = score_facts(run.words, run.higher_is_better)
-    return {"score": score, "clients": clients, "figures": figures}

@@ -17,10 +17,12 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import escape
 from matplotlib.artist import Artist
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.report.folder import Run
 
@@ -172,6 +174,12 @@ def widen(low: float, high: float, part: float) -> tuple[float, float]:
     """A range with room at both ends."""
     room = part * (high - low) or 0.05 * abs(high) or 1.0
     return low - room, high + room
+
+
+def label_ticks(axis: Axis, write: Callable[[float], str]) -> None:
+    """Numbers along an axis as `write` writes them, and none between the larger ticks."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def key(label: str, **look: Any) -> Line2D:

@@ -132,4 +132,4 @@ def printed(*parts: str | Table, width: int = WIDTH) -> str:
 
 def more_clients(left: int, where: str) -> list[str]:
     """Where the clients are that a table leaves out; nothing where there are none."""
-    return [f"{plural(left, 'more client')} {where}."] if left > 0 else []
+    return [f"{plural(left, 'more client')}{where}."] if left > 0 else []

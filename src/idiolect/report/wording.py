@@ -66,9 +66,9 @@ class ScoreWords(NamedTuple):
         """'[low, high]' of a difference, or nothing when it is unknown."""
         return f"[{self.signed(low)}, {self.signed(high)}]" if known(low) and known(high) else ""
 
-    def around(self, low: float | None, high: float | None) -> str:
-        """'[low, high]' of a score itself, or nothing when it is unknown."""
-        return f"[{self.bare(low)}, {self.bare(high)}]" if known(low) and known(high) else ""
+    def around(self, low: float | None = None, high: float | None = None) -> str:
+        """' [low, high]' to follow a score itself, or nothing when it is unknown."""
+        return f" [{self.bare(low)}, {self.bare(high)}]" if known(low) and known(high) else ""
 
     def gain(self, mean: float | None, low: float | None, high: float | None) -> str:
         """'+2.1 [+0.5, +3.7]', or without the interval where it is unknown."""
