@@ -76,11 +76,7 @@ def answer(run: Run) -> Answer:
         return Answer(reason, headline=reason)
     found = _judge(run, ranked)
     best, worst, together = found.best, found.worst, found.together
-    compared, helped, hurt = _compared(found.clients)
-    # where nothing but training alone was run, nothing is to be said of it
-    alone = "whether clients would do better alone is not known" if together else ""
-    if together and compared is not None:
-        alone = verdicts_said(compared, together.method, helped, hurt)
+    alone, counts = _against_alone(found)
     first = _choice(run) + (_announced(found) if run.announced else _average(found))
     others = "; ".join(filter(None, [_worst(found), alone, _price(found)]))
     doubts = _doubts(run)
@@ -97,9 +93,10 @@ def answer(run: Run) -> Answer:
         best_level=tuple(one.method for one in found.level),
         worst_decile_level=tuple(one.method for one in found.worst_level),
         personalized=getattr(together, "method", None),
-        helped=helped,
-        hurt=hurt,
-        compared=compared,
+        # a program finds None where nothing was compared, which is not the same as nobody helped
+        helped=counts.get("helped"),
+        hurt=counts.get("hurt"),
+        compared=counts.get("compared"),
         traffic_bytes=getattr(together, "traffic_bytes", None),
         rounds=getattr(together, "rounds", None),
     )
@@ -127,12 +124,15 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     )
 
 
-def _compared(clients: ClientTable | None) -> tuple[int | None, int | None, int | None]:
-    """How many clients are compared with training alone, helped and hurt."""
-    # a program finds None where nothing was compared, which is not the same as nobody helped
-    if clients is None or not clients.compared or not (clients.verdict != "").any():  # a deployed run has no verdicts
-        return None, None, None
-    return clients.compared, clients.counted("helped"), clients.counted("hurt")
+def _against_alone(found: _Contest) -> tuple[str, dict[str, int]]:
+    """Whether clients do better than alone: in words, and as counts where something was compared."""
+    together, clients = found.together, found.clients
+    if together is None or clients is None:  # nothing but training alone was run
+        return "", {}
+    if not clients.compared or not (clients.verdict != "").any():  # a deployed run has no verdicts
+        return "whether clients would do better alone is not known", {}
+    counts = {"compared": clients.compared, "helped": clients.counted("helped"), "hurt": clients.counted("hurt")}
+    return verdicts_said(counts["compared"], together.method, counts["helped"], counts["hurt"]), counts
 
 
 def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:

@@ -265,21 +265,25 @@ def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummar
     lost = [entry.method for entry in summary.methods if entry.diverged]
     if not lost:
         return summary, clients
-    alone = {entry.method for entry in summary.methods if entry.alone}
-    alone_lost = bool(alone) and alone <= set(lost)  # a gain over a diverged method would be a gain over nothing
-    rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
-    gone = dict.fromkeys((name for name in clients.column_names if name not in _CLIENT_FACTS), rows)
-    if alone_lost:
-        gone |= {name: pa.scalar(True) for name in _ALONE_COLUMNS if name in clients.column_names}
-    for name, where in gone.items():
-        kept = pc.if_else(where, pa.scalar(None, clients[name].type), clients[name])
-        clients = clients.set_column(clients.column_names.index(name), name, kept)
+    # a gain over a diverged method would be a gain over nothing
+    alone_lost = {bool(entry.diverged) for entry in summary.methods if entry.alone} == {True}
     # its own defaults say what a method has of which nothing is known
     nothing, others, methods = MethodSummary("", ""), _AGAINST_ALONE if alone_lost else (), list[MethodSummary]()
     for entry in summary.methods:
         names = _ANSWERS if entry.diverged else others
         methods.append(dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names}))
-    return dataclasses.replace(summary, methods=tuple(methods)), clients
+    return dataclasses.replace(summary, methods=tuple(methods)), _clients_without(clients, lost, alone_lost)
+
+
+def _clients_without(clients: pa.Table, lost: list[str], alone_lost: bool) -> pa.Table:
+    """The scores of the methods in `lost` set to null; where training alone is lost, every gain over it."""
+    rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
+    for place, name in enumerate(clients.column_names):
+        where = pa.scalar(True) if alone_lost and name in _ALONE_COLUMNS else rows
+        if name not in _CLIENT_FACTS or (alone_lost and name in _ALONE_COLUMNS):
+            kept = pc.if_else(where, pa.scalar(None, clients[name].type), clients[name])
+            clients = clients.set_column(place, name, kept)
+    return clients
 
 
 def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:

@@ -93,12 +93,13 @@ def clauses(splits: SplitsFound) -> tuple[list[str], list[str]]:
         (one for one in found.methods if one.announced), key=lambda one: (-one.announced, one.method != announced.most)
     )
     said = [_announcements(first, others, found.splits)]
-    if announced.score is not None:
-        who, score = "the announced method's" if others else "its", announced.score
-        text = f"{who} {words.spoken} on test rows is {words.show(score.mean)}{words.around(score.low, score.high)}"
+    score = announced.score
+    subject, whose = ("the announced method", "the announced method's") if others else ("it", "its")
+    if score is not None:
+        text = f"{whose} {words.spoken} on test rows is {words.show(score.mean)}{words.around(score.low, score.high)}"
         said.append(f"{text} on average over splits{gains_said(words, announced.gain, announced.gain_over_one)}")
     right = f"best or within noise of the best on test rows in {_of_splits(announced.best_or_tied, found.splits)}"
-    return said, [f"{'the announced method' if others else 'it'} was {right}", *clients]
+    return said, [f"{subject} was {right}", *clients]
 
 
 def _announcements(first: SplitsMethod, others: list[SplitsMethod], total: int) -> str:

@@ -111,22 +111,23 @@ class ComparisonTable:
         direction = "higher" if self.higher_is_better else "lower"
         found = {column.key for column in self.columns()} if keys is None else keys
         prepared = any(row["preparation_bytes"] for row in self.rows)
+        # how a model of theirs came about
+        alone = [row.method for row in self.rows if row.alone and known(row["new_clients"])]
+        only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
         meanings = {
+            "worst_decile": "worst 10 %: mean of the worst tenth of clients",
+            "new_clients": f"new clients: those that never trained, each after one round on its own rows{only}",
             "gain": "gain: mean over clients [95 % interval]",
             "helped": "helped, hurt: percent of clients, clearly",
             "traffic_bytes": f"MB: all that is sent, with the final models{', after a common preparation' * prepared}",
             "gradients_shared": "gradients per example, by block",
             "gradients": "gradients per example, by block",
         }
-        return (
-            f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
-            f"{self._marks()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
-            + "; ".join(meaning for key, meaning in meanings.items() if key in found)
-            + "."
-        )
+        head = f"{score_words(self.score).title} of the personal models on test rows, {direction} is better"
+        return "; ".join([head, *self._marks(), *(text for key, text in meanings.items() if key in found)]) + "."
 
-    def _marks(self) -> str:
-        """What the marks beside a method's label mean; nothing where there is none."""
+    def _marks(self) -> list[str]:
+        """What the marks beside a method's label mean, of those that stand in the table."""
         by = "" if self.choose_by is None else f" by {score_words(self.choose_by).spoken}"
         marks = {
             f"{ANNOUNCED} chosen on validation rows{by}": any(row.announced for row in self.rows),
@@ -135,15 +136,7 @@ class ComparisonTable:
                 row.chosen is not None for row in self.rows
             ),
         }
-        return "".join(f"{mark}; " for mark, stands in marks.items() if stands)
-
-    def _new_clients(self) -> str:
-        """How a model of theirs came about; nothing where the table has none."""
-        if all(column.key != "new_clients" for column in self.scored):
-            return ""
-        alone = [row.method for row in self.rows if row.alone and known(row["new_clients"])]
-        only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
-        return f"new clients: those that never trained, each after one round on its own rows{only}; "
+        return [mark for mark, stands in marks.items() if stands]
 
     def adaptation_legend(self) -> str:
         """What the columns of the second table mean."""
