@@ -128,11 +128,10 @@ def blank(width_inches: float, height_inches: float, on_paper: float | None = No
 
     `on_paper` is its height for a paper, in inches; without one the sides keep their ratio.
     """
-    layout, wide = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06), _PAPER.get()
+    size, wide = (width_inches, height_inches), _PAPER.get()
     if wide is not None:
         size = wide, on_paper or height_inches * wide / width_inches
-        return Figure(figsize=size, dpi=_DOTS_PER_INCH, layout=layout)
-    return Figure(figsize=(width_inches, height_inches), dpi=_DOTS_PER_INCH, layout=layout)
+    return Figure(figsize=size, dpi=_DOTS_PER_INCH, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
 
 
 def panels_across(panels: int, least_inches: float = 1.5) -> int:
