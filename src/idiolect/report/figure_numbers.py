@@ -20,7 +20,6 @@ from matplotlib.ticker import FixedLocator
 HEADS = ("panel", "series", "mark", "name", "x", "y", "x_end", "y_end", "value")
 Row = tuple[object, ...]
 Mark = tuple[str, tuple[float, float], tuple[float | None, ...]]  # its kind; x, y; x_end, y_end, value
-NO_MORE, NO_POINTS = (None, None, None), np.empty((0, 2))
 
 
 def numbers_of(figure: Figure) -> list[Row]:
@@ -54,7 +53,8 @@ def _names(axis: Axis) -> dict[int, str]:
 
 
 def _marks(artist: Artist) -> Iterator[Mark]:
-    """Everything that one artist shows, as a kind of mark and where it is."""
+    """Everything that one artist shows, as a kind of mark and where it is; nothing of one that shows no numbers."""
+    kind, points = "", np.empty((0, 2))
     match artist:
         case LineCollection():
             for (x, y), (x_end, y_end) in (segment[:2] for segment in artist.get_segments()):
@@ -65,19 +65,12 @@ def _marks(artist: Artist) -> Iterator[Mark]:
         case AxesImage():
             for (y, x), shade in np.ndenumerate(np.asarray(artist.get_array(), float)):
                 yield "shade", (x, y), (None, None, shade)
-        case _:
-            kind, points = _points(artist)
-            yield from ((kind, (x, y), NO_MORE) for x, y in points)
-
-
-def _points(artist: Artist) -> tuple[str, np.ndarray]:
-    """What an artist shows as points (number, 2) alone; none of one that shows no numbers."""
-    match artist:
         case Line2D():
-            return "line", np.asarray(artist.get_xydata(), float)
+            kind, points = "line", np.asarray(artist.get_xydata(), float)
         case PathCollection():
-            return "point", np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan)
+            kind, points = "point", np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan)
         case PolyCollection():
-            return "area", np.concatenate([NO_POINTS, *(path.vertices for path in artist.get_paths())])
+            kind, points = "area", np.concatenate([points, *(path.vertices for path in artist.get_paths())])
         case _:
-            return "", NO_POINTS
+            pass
+    yield from ((kind, (x, y), (None, None, None)) for x, y in points)

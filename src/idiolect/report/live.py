@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from idiolect.record.schema import MethodSummary, RunSummary
-from idiolect.report.figure_data import score_curves
-from idiolect.report.folder import Run
+from idiolect.report.figure_data import COST, score_curves
+from idiolect.report.folder import Run, read_spec
 from idiolect.report.html import Frame, fill
 from idiolect.report.page import write_page
 
@@ -23,7 +23,6 @@ STATES = {
     "running": "Training goes on; this page follows it without being reloaded.",
     "stopped": "The run was stopped before its end: what it had reached is shown.",
 }
-FIGURE = "score-against-cost"
 _MEAN = re.compile(r"validation_(?:personal|shared)_(.+)_mean")
 Row = dict[str, Any]
 
@@ -39,9 +38,8 @@ def live_page(folder: Path, standing: Mapping[str, object], state: str = "runnin
 def write_stopped(folder: Path, standing: Mapping[str, object]) -> None:
     """Leave what was shown last in the folder of a run that ended early; a report that is there already stays."""
     # no spec: it stopped before it began; a summary: the report of an earlier, longer run stands
-    if not (folder / "spec.toml").is_file() or (folder / "summary.json").is_file():
-        return
-    write_page(folder, live_page(folder, standing, "stopped"), [])
+    if (folder / "spec.toml").is_file() and not (folder / "summary.json").is_file():
+        write_page(folder, live_page(folder, standing, "stopped"), [])
 
 
 def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str, object]:
@@ -49,13 +47,16 @@ def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str
     run = run_so_far(folder)
     curves = None if run is None else score_curves(run)
     done = [{"name": name, "done": now, "of": of} for name, (now, of) in progress.items()]
-    return {"progress": done, "figures": {} if curves is None else {FIGURE: curves}}
+    return {"progress": done, "figures": {} if curves is None else {COST: curves}}
 
 
 def run_so_far(folder: Path) -> Run | None:
     """The recorded rounds of every method that has begun, from the checkpoints' histories; None before the first."""
-    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, _seeds(folder))]
-    columns = {key: None for row in rows for key in row}
+    seeds = 1
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
+        seeds = max(1, len(tomllib.loads(read_spec(folder)).get("seeds", [0])))
+    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
+    columns = dict.fromkeys(key for row in rows for key in row)
     score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
         return None
@@ -78,9 +79,3 @@ def _rows(file: Path, seeds: int) -> list[Row]:
                 method = name if len(lanes) <= seeds else f"{name} ({group + 1})"
                 found.append(row | {"method": method, "seed": seed})
     return found
-
-
-def _seeds(folder: Path) -> int:
-    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
-        return max(1, len(tomllib.loads((folder / "spec.toml").read_text(encoding="utf-8")).get("seeds", [0])))
-    return 1

@@ -60,7 +60,10 @@ def write_paper_figures(folder: str | os.PathLike[str], kinds: Sequence[str], wi
             if figure is None:
                 continue
             lay_out(figure)
-            contents = {kind: to_bytes(figure, kind) for kind in kinds} | {"csv": _as_csv(figure)}
+            contents = {kind: to_bytes(figure, kind) for kind in kinds}
+            table = io.StringIO()
+            csv.writer(table, lineterminator="\n").writerows([HEADS, *numbers_of(figure)])
+            contents["csv"] = table.getvalue().encode("utf-8")
         for kind, content in contents.items():
             files.append(path / PLACE / f"{name}.{kind}")
             files[-1].parent.mkdir(parents=True, exist_ok=True)
@@ -85,11 +88,3 @@ def _figures_of(path: Path) -> dict[str, Draw]:
     for place, choice in enumerate(read_choices(path)):
         found[f"choice-{place}"] = functools.partial(choice_figure.draw, choice)
     return found
-
-
-def _as_csv(figure: Figure) -> bytes:
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(HEADS)
-    writer.writerows(numbers_of(figure))
-    return content.getvalue().encode("utf-8")
