@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Breakdown, MethodSummary, Personalization
+from idiolect.report.folder import Run
 from idiolect.report.wording import NONE, ScoreWords, count, megabytes, score_words, small, whole
 
 CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
@@ -114,9 +115,10 @@ class Column:
         return self.show(row[self.key]) if self.cell is None else self.cell(row)
 
 
-def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWords) -> tuple[Column, ...]:
-    """Scores, gains against training alone, and costs; `choosing` is the score that chooses on validation rows."""
-    way, unit = 1 if higher_is_better else -1, f" {words.unit}" if words.unit else ""
+def score_columns(run: Run) -> tuple[Column, ...]:
+    """Scores, gains against training alone, and costs."""
+    words, choosing = run.words, score_words(run.choose_by)
+    way, unit = 1 if run.higher_is_better else -1, f" {words.unit}" if words.unit else ""
     validated = f"Mean {choosing.title} on validation rows, by which a method's settings are chosen ({CHOSEN})."
     one_model = "Mean gain against one model for all."
     tenth, spread = "Mean over the worst tenth of the clients.", "Standard deviation over the clients."
@@ -201,3 +203,15 @@ def adaptation_columns() -> tuple[Column, ...]:
 def with_marks(label: str, announced: bool, unfinished: bool) -> str:
     """A label with a mark before the announced method, and behind one that had not converged."""
     return (f"{ANNOUNCED} " if announced else "") + label + (f" {UNFINISHED}" if unfinished else "")
+
+
+def meanings_of_marks(run: Run, rows: Sequence[MethodRow]) -> list[str]:
+    """What the marks beside a method's label mean, of those that stand in the table."""
+    by = "" if run.choose_by == run.score else f" by {score_words(run.choose_by).spoken}"
+    best = f"{CHOSEN} best of its method on validation rows{by}; its other settings are out of the contest"
+    marks = {
+        f"{ANNOUNCED} chosen on validation rows{by}": any(row.announced for row in rows),
+        f"{UNFINISHED} had not converged": any(row.converged is False for row in rows),
+        best: any(row.chosen is not None for row in rows),
+    }
+    return [mark for mark, stands in marks.items() if stands]

@@ -19,7 +19,7 @@ def comparison_html(table: ComparisonTable) -> str:
     columns = table.columns("notebook")
     heads = [column.heading for column in columns]
     legend = table.legend({column.key for column in columns})
-    missing = [f"Not found: {sentence}" for sentence in table.missing]
+    missing = [f"Not found: {sentence}" for sentence in table.run.missing]
     return _html([table.answer.sentence], heads, table.cells(columns), legend, missing)
 
 
