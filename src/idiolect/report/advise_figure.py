@@ -13,8 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from idiolect.record.advice import CollaborationMap
 from idiolect.report import style
 from idiolect.report.advise_table import WORDS, Advised
-from idiolect.report.figure_data import Data
-from idiolect.report.packed import packed
+from idiolect.report.figure_data import Data, packed
 from idiolect.report.style import BLUE, GREEN, INK, LINE, MUTED, PAPER, Drawn, Look, key
 from idiolect.report.wording import short, shortened
 

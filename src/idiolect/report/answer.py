@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from idiolect.record.schema import MethodSummary
+from idiolect.record.schema import Announced, MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
 from idiolect.report.wording import (
@@ -57,6 +57,7 @@ class _Contest(NamedTuple):
 
     run: Run
     words: ScoreWords
+    announced: Announced | None  # on validation rows
     ranked: list[MethodSummary]  # that have a score, the best one first
     best: MethodSummary  # the announced one; without validation rows the first
     level: list[MethodSummary]  # others whose mean differs from the best one's by rounding only
@@ -77,7 +78,7 @@ def answer(run: Run) -> Answer:
     found = _judge(run, ranked)
     best, worst, together = found.best, found.worst, found.together
     alone, counts = _against_alone(found)
-    first = _choice(run) + (_announced(found) if run.announced else _average(found))
+    announced, first = found.announced, _choice(run) + (_announced(found) if found.announced else _average(found))
     others = "; ".join(filter(None, [_worst(found), alone, _price(found)]))
     doubts = _doubts(run)
     return Answer(
@@ -85,9 +86,9 @@ def answer(run: Run) -> Answer:
         headline=f"{first}.",
         further=f"{upper(others)}.{doubts}",
         best=best.method,
-        announced=run.announced is not None,
+        announced=announced is not None,
         best_mean=best.score.mean,
-        tied=run.announced.tied if run.announced else (),
+        tied=announced.tied if announced else (),
         worst_decile_best=worst.method,
         worst_decile=worst.score.worst_decile,
         best_level=tuple(one.method for one in found.level),
@@ -103,17 +104,18 @@ def answer(run: Run) -> Answer:
 
 
 def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
-    announced = run.announced
+    announced = run.summary.announced
     best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
+    together = _together(run, ranked) if best.alone else best
     # without validation rows the means on test rows rank, and some may be level; an announced method stands by itself
     level = [] if announced else _leaders(ranked, "mean")
     worst_level = _leaders(rank(run, "worst_decile"), "worst_decile")
     # one method that is best in both ways makes the shorter sentence
     worst = best if best in worst_level else worst_level[0]
-    together = _first_together(run, ranked) if best.alone else best
     return _Contest(
         run=run,
         words=run.words,
+        announced=announced,
         ranked=ranked,
         best=best,
         level=[one for one in level if one is not best],
@@ -122,6 +124,20 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
         together=together,
         clients=client_table(run, together.method) if together else None,
     )
+
+
+def _together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
+    """The method to hold against training alone: the best on validation rows, as far as they were asked."""
+    others = [one for one in ranked if not one.alone]
+    if run.summary.announced:
+        return max(others, key=lambda one: _validated(run, one), default=None)
+    return next(iter(others), None)
+
+
+def _validated(run: Run, entry: MethodSummary) -> float:
+    """Its score on validation rows, larger being better."""
+    sign = 1 if run.summary.higher_is_better.get(run.choose_by, run.higher_is_better) else -1
+    return sign * entry.choosing_mean if known(entry.choosing_mean) else -math.inf
 
 
 def _against_alone(found: _Contest) -> tuple[str, dict[str, int]]:
@@ -135,19 +151,9 @@ def _against_alone(found: _Contest) -> tuple[str, dict[str, int]]:
     return verdicts_said(counts["compared"], together.method, counts["helped"], counts["hurt"]), counts
 
 
-def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
-    """The method to hold against training alone: the best on validation rows, as far as they were asked."""
-    others = [entry for entry in ranked if not entry.alone]
-    if not others or run.announced is None:
-        return next(iter(others), None)
-    sign = 1 if run.higher_chooses else -1
-    validated = {entry.method: sign * entry.choosing_mean for entry in others if known(entry.choosing_mean)}
-    return max(others, key=lambda entry: validated.get(entry.method, -math.inf))
-
-
 def _announced(found: _Contest) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
-    best, words, announced = found.best, found.words, found.run.announced
+    best, words, announced = found.best, found.words, found.announced
     subject = upper(best.name) if best.alone else best.method
     gains = gains_said(words, None if best.alone else best.gain, best.gain_over_one)
     if len(found.ranked) == 1:
@@ -161,15 +167,17 @@ def _announced(found: _Contest) -> str:
 
 def _ahead(found: _Contest) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
-    run, mine = found.run, found.best.choosing_mean
+    run = found.run
     # a lead over a method that was stopped early says nothing about its end
     if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
-    sign = 1 if run.higher_chooses else -1
-    others = [sign * one.choosing_mean for one in found.ranked if one is not found.best and known(one.choosing_mean)]
-    if known(mine) and others:
+    mine, second = (
+        _validated(run, found.best),
+        max(_validated(run, one) for one in found.ranked if one is not found.best),
+    )
+    if min(mine, second) > -math.inf:
         # relative to the larger of both, so that it means the same for losses and for fractions
-        part = abs(sign * mine - max(others)) / max(abs(mine), abs(max(others)), 1e-300)
+        part = abs(mine - second) / max(abs(mine), abs(second), 1e-300)
         if part < LITTLE:
             little = f"{100 * part:.1g} % of the {score_words(run.choose_by).spoken}"
             return f"ahead of the others beyond noise, but by little ({little})"

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from idiolect.report import style
 from idiolect.report.choice import ChoiceFound, chosen_of
-from idiolect.report.figure_data import Data
-from idiolect.report.packed import packed
+from idiolect.report.figure_data import Data, packed
 from idiolect.report.style import BLUE, DASHED, INK, MUTED, PAPER, SKY, VERMILION, Drawn, Look, key
 from idiolect.report.wording import short
 

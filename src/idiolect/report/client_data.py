@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from idiolect.report.clients import VERDICTS, ClientTable
+from idiolect.report.figure_data import packed
 from idiolect.report.folder import laid_out
 from idiolect.report.html import LIMIT
-from idiolect.report.packed import packed
 from idiolect.report.style import page_colour
 from idiolect.report.wording import ScoreWords
 

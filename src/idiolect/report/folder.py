@@ -22,7 +22,7 @@ from idiolect.record.errors import RequestError
 from idiolect.record.manifest import check_report_files
 from idiolect.record.privacy import Statement
 from idiolect.record.reading import read_json, read_statement, read_summary
-from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
+from idiolect.record.schema import ALONE, SCHEMA, MethodSummary, RunSummary
 from idiolect.report.wording import ScoreWords, score_words
 
 _KEYS = {"history": ("method", "seed", "round"), "clients": ("method", "seed", "client")}
@@ -113,19 +113,9 @@ class Run:
         return self.summary.choose_by or self.score
 
     @property
-    def higher_chooses(self) -> bool:
-        """Which way that score points."""
-        return self.summary.higher_is_better.get(self.choose_by, self.higher_is_better)
-
-    @property
     def methods(self) -> tuple[MethodSummary, ...]:
         """One per method, in the order of the spec."""
         return self.summary.methods
-
-    @property
-    def announced(self) -> Announced | None:
-        """What the run announces: the method that did best on validation rows, and those tied with it."""
-        return self.summary.announced
 
     @property
     def alone(self) -> MethodSummary | None:

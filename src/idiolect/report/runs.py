@@ -86,8 +86,8 @@ def report_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Report
 
 def chosen_method(run: Run) -> str | None:
     """What a run announces; without validation rows the best on test rows."""
-    if run.announced is not None:
-        return run.announced.method
+    if run.summary.announced is not None:
+        return run.summary.announced.method
     known = [entry for entry in run.methods if entry.score.mean is not None]
     sign = 1 if run.higher_is_better else -1
     return max(known, key=lambda entry: sign * (entry.score.mean or 0.0)).method if known else None

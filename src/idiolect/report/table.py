@@ -132,7 +132,7 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    best = None if run.announced is None else run.announced.method
+    best = run.summary.announced.method if run.summary.announced else None
     # what the others are compared with as one model for all
     one = next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
     rows = tuple(method_row(entry, best, one) for entry in run.methods)
