@@ -38,14 +38,12 @@ _CROWDED = (
 _GROUPED = "Left: how much clients of one group count for those of another, in the mean; groups are named by a member. "
 
 
-def drawn_map(advised: Advised) -> Drawn:
+def drawn_map(advised: Advised) -> list[Drawn]:
     """The map as files."""
     caption = _CAPTION
     if advised.found.all_clients > _NAMED:
         caption = (_GROUPED if advised.found.map is not None else "Left: what clients are advised. ") + _CROWDED
-    found = style.drawn("map", "Who learns with whom", caption, lambda: draw(advised))
-    assert found is not None
-    return found
+    return style.drawn("map", "Who learns with whom", caption, lambda: draw(advised))
 
 
 def draw(advised: Advised) -> Figure:

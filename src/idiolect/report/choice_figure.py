@@ -24,13 +24,11 @@ CAPTION = (
 )
 
 
-def drawn_choice(choice: ChoiceFound, name: str) -> Drawn:
+def drawn_choice(choice: ChoiceFound, name: str) -> list[Drawn]:
     """The figure as files; `name` is theirs."""
     what = f"core and price of {choice.found.setting}"
     title = f"S{what}" if choice.warm else f"{choice.found.method}: s{what}"
-    found = style.drawn(name, title, CAPTION, lambda: draw(choice))
-    assert found is not None
-    return found
+    return style.drawn(name, title, CAPTION, lambda: draw(choice))
 
 
 def draw(choice: ChoiceFound) -> Figure:

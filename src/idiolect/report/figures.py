@@ -48,11 +48,10 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] =
 
 def draw_all(run: Run) -> tuple[list[Drawn], list[str]]:
     """Every figure the run has data for, and a sentence for every one it has not."""
-    found, missing = [], []
+    found, missing = list[Drawn](), []
     for name, title, caption, draw, reason in FIGURES:
-        one = drawn(name, title, caption, functools.partial(draw, run))
-        if one is not None:
-            found.append(one)
-        elif reason:
+        figure = drawn(name, title, caption, functools.partial(draw, run))
+        found += figure
+        if reason and not figure:
             missing.append(f"The figure '{title}' was left out: {reason}.")
     return found, missing

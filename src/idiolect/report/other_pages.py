@@ -22,7 +22,7 @@ def report_dial(folder: Path) -> Reported:
     found, (first, *others) = choice.found, choice_table.sentences(choice)
     told = [f"Dial {found.name}", found.method, plural(len(found.clients), "client"), plural(len(found.seeds), "seed")]
     frame = Frame(f"{found.name}: idiolect dial", told, first, folder.name, further=" ".join(others))
-    drawn, data = [drawn_choice(choice, "dial")], {"dial": choice_data(choice)}
+    drawn, data = drawn_choice(choice, "dial"), {"dial": choice_data(choice)}
     legend = choice_table.legend(choice)
     page = write_other_page(folder, "dial.html", frame, drawn, data, choice=choice, legend=legend)
     return Reported(
@@ -61,7 +61,7 @@ def report_advice(folder: Path) -> Reported:
     found, (first, *others) = advised.found, advise_table.sentences(advised)
     told = [f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"]
     frame = Frame(f"{found.name}: idiolect advise", told, first, folder.name, further=" ".join(others))
-    drawn, data = [drawn_map(advised)], {"map": map_data(advised)}
+    drawn, data = drawn_map(advised), {"map": map_data(advised)}
     page = write_other_page(folder, "advise.html", frame, drawn, data, advised=advised, told=advise_table)
     return Reported(
         page,

@@ -29,7 +29,8 @@ def report_run(folder: Path) -> Reported:
     """Draw, write figures/*.png|svg and report.html into the run folder."""
     run, choices = read(folder), read_choices(folder)
     drawn, undrawn = draw_all(run)
-    drawn += [drawn_choice(choice, f"choice-{place}") for place, choice in enumerate(choices)]
+    for place, choice in enumerate(choices):
+        drawn += drawn_choice(choice, f"choice-{place}")
     page, table = write_page(folder, render(run, drawn, undrawn, choices), drawn), compare(run)
     chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
     return Reported(

@@ -70,9 +70,6 @@ _SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.facecolor": PAPER,
-    "axes.unicode_minus": True,
-    "figure.facecolor": PAPER,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
     "xtick.color": MUTED,
@@ -80,7 +77,6 @@ _SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's own font
 }
 
@@ -225,14 +221,14 @@ class Drawn:
         return text.replace("<svg", f'<svg role="img" aria-label="{about}" class="figure"', 1)
 
 
-def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> Drawn | None:
-    """What `draw` draws, as files; None where it draws nothing."""
+def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> list[Drawn]:
+    """What `draw` draws, as files; no figure where it draws nothing."""
     with drawing(name):
         figure = draw()
         if figure is None:
-            return None
+            return []
         lay_out(figure)
-        return Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))
+        return [Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))]
 
 
 def lay_out(figure: Figure) -> Figure:
