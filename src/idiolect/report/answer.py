@@ -11,18 +11,7 @@ from typing import NamedTuple
 from idiolect.record.schema import Announced, MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.wording import (
-    ScoreWords,
-    gains_said,
-    known,
-    listed,
-    plural,
-    score_words,
-    size,
-    ties,
-    upper,
-    verdicts_said,
-)
+from idiolect.report.wording import gains_said, known, listed, plural, score_words, size, ties, upper, verdicts_said
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
@@ -56,7 +45,6 @@ class _Contest(NamedTuple):
     """Who won, on average and for the worst tenth of clients, and whom to hold against training alone."""
 
     run: Run
-    words: ScoreWords
     announced: Announced | None  # on validation rows
     ranked: list[MethodSummary]  # that have a score, the best one first
     best: MethodSummary  # the announced one; without validation rows the first
@@ -114,7 +102,6 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     worst = best if best in worst_level else worst_level[0]
     return _Contest(
         run=run,
-        words=run.words,
         announced=announced,
         ranked=ranked,
         best=best,
@@ -153,7 +140,7 @@ def _against_alone(found: _Contest) -> tuple[str, dict[str, int]]:
 
 def _announced(found: _Contest) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
-    best, words, announced = found.best, found.words, found.announced
+    best, words, announced = found.best, found.run.words, found.announced
     subject = upper(best.name) if best.alone else best.method
     gains = gains_said(words, None if best.alone else best.gain, best.gain_over_one)
     if len(found.ranked) == 1:
@@ -234,9 +221,9 @@ def level_with(methods: Sequence[str]) -> str:
     return f", level with {listed(names)}" if names else ""
 
 
-def nothing_right(value: float | None, words: ScoreWords) -> bool:
+def nothing_right(value: float | None, unit: str) -> bool:
     """Whether the best method's score is the least there is, so that no method is better than another."""
-    return words.unit == "%" and value == 0
+    return unit == "%" and value == 0
 
 
 def _leaders(ranked: list[MethodSummary], statistic: str) -> list[MethodSummary]:
@@ -245,7 +232,7 @@ def _leaders(ranked: list[MethodSummary], statistic: str) -> list[MethodSummary]
 
 def _average(found: _Contest) -> str:
     """The best on average where validation rows chose nothing."""
-    best, words, several = found.best, found.words, len(found.ranked) > 1
+    best, words, several = found.best, found.run.words, len(found.ranked) > 1
     level, reached = level_with([entry.name for entry in found.level]), words.show(best.score.mean)
     value = f"{words.spoken} {reached}"
     if best.alone:
@@ -265,10 +252,10 @@ def _average(found: _Contest) -> str:
 def _worst(found: _Contest) -> str:
     """Who is best for the worst tenth."""
     worst, methods = found.worst, len(found.ranked)
-    value = worst.score.worst_decile
-    shown = found.words.show(value)
+    value, words = worst.score.worst_decile, found.run.words
+    shown = words.show(value)
     every = "both methods" if methods == 2 else "every method"
-    if nothing_right(value, found.words):
+    if nothing_right(value, words.unit):
         subject = "its" if methods == 1 else f"with {every} the"
         return f"{subject} worst tenth of clients gets no test row right"
     if methods == 1:
