@@ -126,33 +126,27 @@ def _bars(axes: Axes, advised: Advised) -> None:
     ends = [*edges[1:-1] - 1, edges[-1]] if len(edges) > 1 else edges
     names = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(edges, ends)]
     axes.set_xticks(places, names[: len(places)])
-    axes.set_xlabel("rows of a client")
-    axes.set_title("Clients by advice")
+    axes.set(xlabel="rows of a client", title="Clients by advice")
 
 
 def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
     ways = [f"gain_{way}_{part}" for way in COLOURS for part in ("expected", "low", "high")]
     seen = advised.columns("rows", "advice", *ways)
     step = -(-len(seen["rows"]) // _DOTS)
-    parts = {
-        part: np.select([seen["advice"] == way for way in COLOURS], [seen[f"gain_{way}_{part}"] for way in COLOURS])
+    expected, low, high = (
+        np.select([seen["advice"] == way for way in COLOURS], [seen[f"gain_{way}_{part}"] for way in COLOURS])
         for part in ("expected", "low", "high")
-    }
-    order = np.argsort(parts["expected"], kind="stable")[::step]
-    places = np.linspace(0, 100, len(order))
-    colours = np.array([COLOURS[way] for way in seen["advice"]])
-    ends = parts["low"][order], parts["high"][order]
-    line.vlines(places, *ends, color=LINE, linewidth=0.5, zorder=2, label="95 % interval")
-    line.scatter(places, parts["expected"][order], s=5, c=colours[order], zorder=3, label="expected gain")
-    line.set_xlabel("clients, by expected gain (%)")
-    line.set_title(f"Gain over training alone ({advised.words.title})")
+    )
+    order = np.argsort(expected, kind="stable")[::step]
+    places, gains = np.linspace(0, 100, len(order)), expected[order]
+    colours = [COLOURS[way] for way in seen["advice"][order]]
+    line.vlines(places, low[order], high[order], color=LINE, linewidth=0.5, zorder=2, label="95 % interval")
+    line.scatter(places, gains, s=5, c=colours, zorder=3, label="expected gain")
+    line.set(xlabel="clients, by expected gain (%)", title=f"Gain over training alone ({advised.words.title})")
     held = np.maximum(seen["rows"][order], 1)
-    look: Look = {"s": 6, "alpha": 0.7, "zorder": 3, "label": "expected gain"}
-    cloud.scatter(held, parts["expected"][order], c=colours[order], **look)
-    cloud.set_xscale("log")
+    cloud.scatter(held, gains, s=6, c=colours, alpha=0.7, zorder=3, label="expected gain")
+    cloud.set(xscale="log", xlabel="rows of the client", title="Gain against rows")
     style.label_ticks(cloud.xaxis, short)
-    cloud.set_xlabel("rows of the client")
-    cloud.set_title("Gain against rows")
     for axes in (line, cloud):
         axes.axhline(0, color=MUTED, linewidth=1.0, zorder=1)
 
@@ -174,12 +168,10 @@ def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     colours = [COLOURS[entry.advice] for entry in found.clients]
     dots: Look = {"edgecolors": PAPER, "linewidths": 0.8, "zorder": 2, "label": "clients"}
     axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, **dots)
-    for entry, (across, up) in zip(found.clients, places) if len(places) <= _APART else ():
-        name = axes.annotate(shortened(entry.client, 12), (across, up), (0, 6), textcoords="offset points")
-        name.set(ha="center", fontsize=6.5, color=INK, zorder=3)
-    axes.set_title("Who learns with whom")
-    axes.set_xlim(-1.15, 1.15)
-    axes.set_ylim(-1.15, 1.2)
+    label: Look = {"textcoords": "offset points", "ha": "center", "fontsize": 6.5, "color": INK, "zorder": 3}
+    for entry, place in zip(found.clients, places) if len(places) <= _APART else ():
+        axes.annotate(shortened(entry.client, 12), tuple(place), (0, 6), **label)
+    axes.set(title="Who learns with whom", xlim=(-1.15, 1.15), ylim=(-1.15, 1.2))
     axes.axis("off")
 
 
@@ -196,9 +188,8 @@ def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
         axes.plot(expected, up, "o", color=COLOURS[way], markersize=3.6, zorder=3, label=f"{name}: expected gain")
         axes.plot(measured, up, "|", color=INK, markersize=5, zorder=4, label=f"{name}: measured gain")
     axes.axvline(0, color=MUTED, linewidth=1.0, zorder=1)
-    axes.set_ylim(len(clients) - 0.5, -0.5)
-    axes.set_title(f"Gain over training alone ({advised.words.title})")
-    axes.set_xlabel("expected (bar: 95 %), right is better")
+    title = f"Gain over training alone ({advised.words.title})"
+    axes.set(title=title, xlabel="expected (bar: 95 %), right is better", ylim=(len(clients) - 0.5, -0.5))
     axes.set_yticks(across, _labels(advised, order), fontsize=7.5 if len(order) <= 24 else 6.5)
     axes.grid(False, axis="y")
 

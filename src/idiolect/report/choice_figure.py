@@ -43,8 +43,7 @@ def draw(choice: ChoiceFound) -> Figure:
         ticks = [f"{tick}\n{short(entry.spent.gradients)} gradients" for tick, entry in zip(ticks, values)]
     below.set_xticks(range(len(values)), ticks)
     order = "in the order of the path" if choice.warm else "each from a cold start"
-    below.set_xlabel(f"{choice.found.setting}, {order}")
-    below.set_xlim(-0.45, len(values) - 0.55)
+    below.set(xlabel=f"{choice.found.setting}, {order}", xlim=(-0.45, len(values) - 0.55))
     entries = [
         key("one value for all: mean over clients", color=_MEAN, linewidth=2.4),
         key("their worst tenth", color=_MEAN, linewidth=1.4, linestyle=DASHED),
@@ -104,8 +103,7 @@ def _prices(axes: Axes, choice: ChoiceFound) -> None:
         bar.set_label(f"{unit} of the value")
     look: Look = {"color": INK, "linewidth": 1.2, "marker": "o", "markersize": 3.5, "zorder": 4}
     axes.plot(places, so_far * factor, label=f"{unit} so far", **look)
-    axes.set_ylabel(unit)
-    axes.set_ylim(0, 1.15 * max(float(so_far.max(initial=0)) * factor, 1e-9))
+    axes.set(ylabel=unit, ylim=(0, 1.15 * max(float(so_far.max(initial=0)) * factor, 1e-9)))
     style.label_ticks(axes.yaxis, short)
 
 
