@@ -20,7 +20,6 @@ from idiolect.report.live import live_data, live_page, write_stopped
 HOST, COOKIE = "127.0.0.1", "idiolect"
 RECENT = 5.0  # seconds since a browser was last heard of: it is still there
 WAIT = 4.0  # seconds at the end in which it can fetch what there is to see
-Progress = Callable[[str, int, int], None]
 
 
 class LivePage:
@@ -34,18 +33,9 @@ class LivePage:
         self._spent, self._seen, self._shown = False, 0.0, threading.Event()
         self._guard = threading.Lock()
         self._server = _Server((HOST, 0), _Handler)
-        self._server.live = self
+        self._server.live, self.port = self, int(self._server.server_address[1])  # a free one, that the system chose
+        self.address = f"http://{HOST}:{self.port}/?token={self.token}"  # where the token opens the page once
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        """A free one, that the system chose."""
-        return int(self._server.server_address[1])
-
-    @property
-    def address(self) -> str:
-        """Where to look, with the token that opens the page once."""
-        return f"http://{HOST}:{self.port}/?token={self.token}"
 
     def update(self, label: str, done: int, of: int) -> None:
         """Rounds done of a method."""
