@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel
 from idiolect.report.distribution_figure import client_scores, deciles_of
 from idiolect.report.folder import Run, mean_known, numbers, of_method
 from idiolect.report.privacy import array_line
-from idiolect.report.style import method_colours, page_colour, series_colours
+from idiolect.report.style import method_colours, page_colour
 from idiolect.report.wording import ScoreWords, known
 
 Data = dict[str, object]
@@ -24,7 +25,7 @@ _SPENT = (
     "While the run spends. Each dot is a recorded round; dotted: a method that spends nothing of the kind; thin: the "
     "range of the seeds. The buttons switch what is spent, and methods on and off."
 )
-COST = "score-against-cost"
+COST, DISTRIBUTION = "score-against-cost", "distribution"
 # as the page calls them: the shared model is the one that a client received
 _SPOKEN = {
     "both": "both right",
@@ -47,13 +48,23 @@ def packed(values: np.ndarray | Sequence[float | None]) -> str:
     return base64.b64encode(np.where(np.isfinite(small), small, np.float32(np.nan)).tobytes()).decode("ascii")
 
 
+class Shown(NamedTuple):
+    """One method in the figures of curves and deciles."""
+
+    run: Run
+    entry: MethodSummary
+    label: str
+    colour: str
+
+
 def run_figures(run: Run) -> dict[str, Data]:
     """By name; those that the run has nothing for are left out. Names of drawn figures replace these."""
+    shown = method_figures(shown_methods(run), run.words)
     found: dict[str, Data | None] = {
-        COST: score_curves(run),
+        COST: shown.get(COST),
         "suboptimality-against-cost": optimum_curves(run),
         "gain-by-client": {"kind": "gain"} if run.alone is not None and run.clients.num_rows else None,
-        "distribution": deciles(run),
+        DISTRIBUTION: shown.get(DISTRIBUTION),
         "who-is-right": who_is_right(run),
         "routes": routes(run),
         "sent": sent(run.privacy),
@@ -61,30 +72,30 @@ def run_figures(run: Run) -> dict[str, Data]:
     return {name: data for name, data in found.items() if data is not None}
 
 
-def runs_figures(chosen: dict[str, tuple[Run, str]], words: ScoreWords) -> dict[str, Data]:
-    """Curves and deciles of one method of each run, under the names of the runs."""
-    # methods of several runs may have one label: lines are called by run and method
-    lines, spreads, colours = list[Line](), list[Data | None](), series_colours(list(chosen))
-    for name, (run, method) in chosen.items():
-        own = next(entry for entry in run.methods if entry.method == method)
-        label, curve = f"{name}: {method}", cost_figure.curve_of(run, own)
-        lines += [_score_line(curve, label, colours[name])] if np.isfinite(curve.mean).any() else []
-        spreads.append(_decile_line(run, own, label, colours[name]))
-    found = {COST: _scores(lines, words), "distribution": _spreads(spreads, words)}
-    return {name: data for name, data in found.items() if data is not None}
-
-
-def score_curves(run: Run) -> Data | None:
-    """Validation score by what was spent, mean and worst tenth of clients."""
+def shown_methods(run: Run) -> list[Shown]:
+    """All methods of a run."""
     colours = method_colours(run)
-    return _scores(
-        [_score_line(curve, curve.method, colours[curve.method]) for curve in cost_figure.curves_of(run)], run.words
-    )
+    return [Shown(run, entry, entry.method, colours[entry.method]) for entry in run.methods]
 
 
-def _scores(lines: list[Line], words: ScoreWords) -> Data | None:
-    statistics = ["mean over clients", "worst tenth"]
-    return _costs(OF_SCORE, lines, statistics, f"validation {words.title}", words.scale) if lines else None
+def method_figures(methods: Sequence[Shown], words: ScoreWords) -> dict[str, Data]:
+    """Validation score by what was spent, and the test score's deciles over clients, with mean and worst tenth."""
+    curves, spreads = list[Line](), list[Data]()
+    for run, entry, label, colour in methods:
+        line: Data = {"method": label, "colour": page_colour(colour)}
+        curve, scores = cost_figure.curve_of(run, entry), client_scores(run, entry.method)
+        if np.isfinite(curve.mean).any():
+            curves.append(_score_line(curve, line))
+        if not (entry.diverged or np.isnan(scores).all()):
+            line |= {"deciles": [float(f"{end:.6g}") for end in deciles_of(scores)[1]], "mean": entry.score.mean}
+            spreads.append(line | {"worst": entry.score.worst_decile, "interval": entry.interval})
+    found: dict[str, Data] = {}
+    if curves:
+        statistics = ["mean over clients", "worst tenth"]
+        found[COST] = _costs(OF_SCORE, curves, statistics, f"validation {words.title}", words.scale)
+    if spreads:
+        found[DISTRIBUTION] = {"kind": "deciles", "title": f"test {words.title}", "lines": spreads}
+    return found
 
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
@@ -97,13 +108,13 @@ def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], 
     return facts | {"costs": titles, "lines": full}
 
 
-def _score_line(curve: Curve, label: str, colour: str) -> Line:
+def _score_line(curve: Curve, line: Data) -> Line:
     shown = _thinned(np.flatnonzero(cost_figure.rounds_shown(curve)))
     middle, low, high = cost_figure.band(curve.mean[:, shown])
-    line: Data = {"method": label, "colour": page_colour(colour), "diverged": curve.diverged}
-    line["values"] = [packed(middle), packed(mean_known(curve.worst[:, shown]))]
-    line["band"] = [packed(low), packed(high)] if len(curve.mean) > 1 else None
-    return line, [mean_known(costs[:, shown]) for costs in curve.costs]
+    values = [packed(middle), packed(mean_known(curve.worst[:, shown]))]
+    ends = [packed(low), packed(high)] if len(curve.mean) > 1 else None
+    costs = [mean_known(costs[:, shown]) for costs in curve.costs]
+    return line | {"diverged": curve.diverged, "values": values, "band": ends}, costs
 
 
 def _thinned(places: np.ndarray) -> np.ndarray:
@@ -125,27 +136,6 @@ def optimum_curves(run: Run) -> Data | None:
             line |= {"values": [packed(gap[first])], "band": None}
             lines.append((line, [panel.spent(rows)[first] for panel in OF_OPTIMUM]))
     return _costs(OF_OPTIMUM, lines, ["F - F*"], "F - F* on training rows") if lines else None
-
-
-def deciles(run: Run) -> Data | None:
-    """The test score's deciles over clients, with mean and worst tenth, of every method that has them."""
-    colours, finished = method_colours(run), (entry for entry in run.methods if not entry.diverged)
-    return _spreads([_decile_line(run, entry, entry.method, colours[entry.method]) for entry in finished], run.words)
-
-
-def _decile_line(run: Run, entry: MethodSummary, label: str, colour: str) -> Data | None:
-    """One row of the figure; None where no client has a score."""
-    scores = client_scores(run, entry.method)
-    if np.isnan(scores).all():
-        return None
-    _, ends = deciles_of(scores)
-    line: Data = {"method": label, "colour": page_colour(colour), "deciles": [float(f"{end:.6g}") for end in ends]}
-    return line | {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
-
-
-def _spreads(lines: Sequence[Data | None], words: ScoreWords) -> Data | None:
-    known_lines = [line for line in lines if line]
-    return {"kind": "deciles", "title": f"test {words.title}", "lines": known_lines} if known_lines else None
 
 
 def who_is_right(run: Run) -> Data | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from idiolect.record.schema import MethodSummary, RunSummary
-from idiolect.report.figure_data import COST, score_curves
+from idiolect.report.figure_data import method_figures, shown_methods
 from idiolect.report.folder import Run, read_spec
 from idiolect.report.html import Frame, fill
 from idiolect.report.page import write_page
@@ -45,9 +45,8 @@ def write_stopped(folder: Path, standing: Mapping[str, object]) -> None:
 def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str, object]:
     """Rounds done of rounds in all by method, and the curves so far."""
     run = run_so_far(folder)
-    curves = None if run is None else score_curves(run)
     done = [{"name": name, "done": now, "of": of} for name, (now, of) in progress.items()]
-    return {"progress": done, "figures": {} if curves is None else {COST: curves}}
+    return {"progress": done, "figures": method_figures(shown_methods(run), run.words) if run else {}}
 
 
 def run_so_far(folder: Path) -> Run | None:
@@ -64,7 +63,8 @@ def run_so_far(folder: Path) -> Run | None:
     table = pa.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
     methods = tuple(MethodSummary(method=name, algorithm=name) for name in dict.fromkeys(row["method"] for row in rows))
     summary = RunSummary(folder.name, (score,), {score: True}, methods)
-    return Run(folder, {}, "", table, pa.table({"client": pa.array([], pa.string())}), summary, {}, False, ())
+    nobody = pa.table({key: pa.array([], pa.string()) for key in ("method", "seed", "client")})
+    return Run(folder, {}, "", table, nobody, summary, {}, False, ())
 
 
 def _rows(file: Path, seeds: int) -> list[Row]:

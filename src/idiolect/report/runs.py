@@ -16,9 +16,10 @@ from idiolect.record.schema import MethodSummary
 from idiolect.report import Reported
 from idiolect.report.answer import level_with
 from idiolect.report.client_data import score_facts
-from idiolect.report.figure_data import runs_figures
+from idiolect.report.figure_data import Shown, method_figures
 from idiolect.report.folder import FolderError, Run, read
 from idiolect.report.html import Frame, fill
+from idiolect.report.style import series_colours
 from idiolect.report.text import LABEL, TextColumn, printed, tables_of
 from idiolect.report.wording import NONE, listed, megabytes, plural, ties, whole
 
@@ -64,8 +65,11 @@ def report_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Report
     same_rows = _same_rows([run.path / "rows.json" for run in runs.values()])
     doubt = None if same_rows else DOUBT
     frame = Frame(f"{number}: idiolect report", [number, *runs], said, "the runs", doubt)
-    chosen = {name: (run, method) for name, run in runs.items() if (method := chosen_method(run)) is not None}
-    data = {"figures": runs_figures(chosen, words), "score": score_facts(words, first.higher_is_better)}
+    chosen = {name: entry for name, run in runs.items() if (entry := chosen_method(run))}
+    colours = series_colours(list(chosen))
+    # methods of several runs may have one label: lines are called by run and method
+    shown = [Shown(runs[name], one, f"{name}: {one.method}", colours[name]) for name, one in chosen.items()]
+    data = {"figures": method_figures(shown, words), "score": score_facts(words, first.higher_is_better)}
     page = fill("runs.html", frame, title=words.title, lines=lines, heads=HEADS, page_data=data)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -84,13 +88,13 @@ def report_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Report
     return Reported(file, lambda _, width: _text(lines, below, width), lambda: facts, lambda: rows)
 
 
-def chosen_method(run: Run) -> str | None:
+def chosen_method(run: Run) -> MethodSummary | None:
     """What a run announces; without validation rows the best on test rows."""
-    if run.summary.announced is not None:
-        return run.summary.announced.method
-    known = [entry for entry in run.methods if entry.score.mean is not None]
-    sign = 1 if run.higher_is_better else -1
-    return max(known, key=lambda entry: sign * (entry.score.mean or 0.0)).method if known else None
+    announced, sign = run.summary.announced, 1 if run.higher_is_better else -1
+    if announced is not None:
+        return next(entry for entry in run.methods if entry.method == announced.method)
+    scored = (entry for entry in run.methods if entry.score.mean is not None)
+    return max(scored, key=lambda entry: sign * (entry.score.mean or 0.0), default=None)
 
 
 def _lines(runs: dict[str, Run]) -> list[Line]:
@@ -111,7 +115,7 @@ def _lines(runs: dict[str, Run]) -> list[Line]:
                 (entry.rounds, str(entry.rounds)),
                 (entry.traffic_bytes, megabytes(entry.traffic_bytes)),
             ]
-            lines.append(Line(name, entry, entry.method == chosen, cells))
+            lines.append(Line(name, entry, entry is chosen, cells))
     return lines
 
 
