@@ -43,7 +43,7 @@ class ComparisonTable:
     def cells(self, columns: tuple[Column, ...]) -> list[list[tuple[str, bool]]]:
         """Per row and column: the text, and whether it is the best of its column."""
         best = {column.key: _best(self.rows, column) for column in columns}
-        return [[(column.text(row), row.method in best[column.key]) for column in columns] for row in self.rows]
+        return [[(column.text(row), row.entry.method in best[column.key]) for column in columns] for row in self.rows]
 
     def heads(self, columns: tuple[Column, ...]) -> list[tuple[str, str, bool]]:
         """Per column of a page: its title in one line, what it means, and whether it holds words."""
@@ -94,7 +94,7 @@ class ComparisonTable:
         found = {column.key for column in self.columns()} if keys is None else keys
         prepared = any(row["preparation_bytes"] for row in self.rows)
         # how a model of theirs came about
-        alone = [row.method for row in self.rows if row.alone and known(row["new_clients"])]
+        alone = [row.entry.method for row in self.rows if row.entry.alone and known(row["new_clients"])]
         only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
         meanings = {
             "worst_decile": "worst 10 %: mean of the worst tenth of clients",
@@ -106,16 +106,8 @@ class ComparisonTable:
             "gradients": "gradients per example, by block",
         }
         head = f"{self.run.words.title} of the personal models on test rows, {direction} is better"
-        return (
-            "; ".join(
-                [
-                    head,
-                    *meanings_of_marks(self.run, self.rows),
-                    *(text for key, text in meanings.items() if key in found),
-                ]
-            )
-            + "."
-        )
+        marks = meanings_of_marks(self.run, self.rows)
+        return "; ".join([head, *marks, *(text for key, text in meanings.items() if key in found)]) + "."
 
     def adaptation_legend(self) -> str:
         """What the columns of the second table mean."""
@@ -123,7 +115,7 @@ class ComparisonTable:
         plain = f"This table is in plain accuracy (%), not in {score.replace('_', ' ')}. " * (score != "accuracy")
         shown = {column.key for column in self.adaptation}
         new = "; new: clients that never trained, before and after one round on their own rows"
-        lost = ", or diverged" if any(row.diverged for row in self.rows) else ""
+        lost = ", or diverged" if any(row.entry.diverged for row in self.rows) else ""
         return (
             f"{plain}{_ADAPTATION}{new if shown & {'new_acc_g', 'new_acc_p'} else ''}. "
             f"A dash: the method sends, or declares, no whole model{lost}."
@@ -151,5 +143,7 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
         return frozenset()
-    contenders = [row for row in rows if not row.diverged and row.chosen is not False and column.contends(row)]
-    return frozenset(leaders({row.method: row[column.key] for row in contenders}, column.better))
+    contenders = [
+        row for row in rows if not row.entry.diverged and row.entry.chosen is not False and column.contends(row)
+    ]
+    return frozenset(leaders({row.entry.method: row[column.key] for row in contenders}, column.better))
