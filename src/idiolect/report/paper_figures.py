@@ -22,7 +22,7 @@ from idiolect.report.choice import read_choices, read_dial
 from idiolect.report.figure_numbers import HEADS, numbers_of
 from idiolect.report.figures import FIGURES
 from idiolect.report.folder import FolderError, Kind, kind_of, read
-from idiolect.report.style import drawing, lay_out, on_paper, to_bytes
+from idiolect.report.style import drawing, lay_out, to_bytes
 
 KINDS = ("pdf", "svg", "png")
 MILLIMETRES = {"column": 84.0, "page": 174.0}  # of most journals with two columns
@@ -55,7 +55,7 @@ def write_paper_figures(folder: str | os.PathLike[str], kinds: Sequence[str], wi
     path = Path(folder)
     files: list[Path] = []
     for name, draw in _figures_of(path).items():
-        with drawing(name), on_paper(width_inches):
+        with drawing(name, width_inches):
             figure = draw()
             if figure is None:
                 continue

@@ -94,27 +94,24 @@ _PAPER: ContextVar[float | None] = ContextVar("_PAPER", default=None)  # inches;
 
 
 @contextmanager
-def drawing(name: str) -> Iterator[None]:
-    """Our settings for the time of drawing one figure; afterwards matplotlib is as it was."""
+def drawing(name: str, paper_inches: float | None = None) -> Iterator[None]:
+    """Our settings for the time of drawing one figure; afterwards matplotlib is as it was.
+
+    For a paper, figures have that width and the letters of a printed page, whatever their usual size is.
+    """
     # the font that comes with matplotlib, then whatever this machine has for scripts that it lacks
     known = set(fontManager.get_font_names())
     fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
-    with mpl.rc_context(), warnings.catch_warnings():
-        # A user's own style sheet must not change a report. Touching the backend would import pyplot.
-        mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
-        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": fonts})
-        # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        yield
-
-
-@contextmanager
-def on_paper(width_inches: float) -> Iterator[None]:
-    """Inside `drawing`: figures of that width, with the letters of a printed page, whatever their usual size is."""
-    mpl.rcParams.update(_ON_PAPER)
-    before = _PAPER.set(width_inches)
+    before = _PAPER.set(paper_inches)
     try:
-        yield
+        with mpl.rc_context(), warnings.catch_warnings():
+            # A user's own style sheet must not change a report. Touching the backend would import pyplot.
+            mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
+            mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": fonts})
+            mpl.rcParams.update(_ON_PAPER if paper_inches else {})
+            # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
+            warnings.filterwarnings("ignore", message=r"Glyph \d+")
+            yield
     finally:
         _PAPER.reset(before)
 
