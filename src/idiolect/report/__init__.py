@@ -52,13 +52,13 @@ def build_report(folder: str | os.PathLike[str]) -> Path:
 def report_on(folder: str | os.PathLike[str]) -> Reported:
     """Build the page of a finished folder, whichever command wrote it."""
     # matplotlib takes a second to import, and tables do without it: pages are imported where they are written
-    from idiolect.report import other_pages, page, reproduced
+    from idiolect.report import page, reproduced
 
     makers = {
         Kind.run: page.report_run,
-        Kind.dial: other_pages.report_dial,
-        Kind.splits: other_pages.report_splits,
-        Kind.advice: other_pages.report_advice,
+        Kind.dial: page.report_dial,
+        Kind.splits: page.report_splits,
+        Kind.advice: page.report_advice,
         Kind.reproduction: reproduced.report_reproduction,
     }
     return makers[kind_of(folder)](Path(folder))

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from idiolect.report import style
-from idiolect.report.choice import ChoiceFound, chosen_of
+from idiolect.report.choice_table import ChoiceFound, chosen_of
 from idiolect.report.figure_data import Data, packed
 from idiolect.report.style import BLUE, DASHED, INK, MUTED, PAPER, SKY, VERMILION, Drawn, Look, key
 from idiolect.report.wording import short

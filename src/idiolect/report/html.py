@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from idiolect.report import choice, privacy, wording
+from idiolect.report import choice_table, privacy, wording
 from idiolect.report.clients import VERDICTS
 from idiolect.report.columns import INSTANCES
 from idiolect.report.wording import NONE, plural
@@ -77,7 +77,7 @@ def _environment() -> Environment:
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     spoken = (wording.count, wording.megabytes, wording.kilobytes, wording.whole, wording.plural, wording.size)
     stated = (privacy.common_lines, privacy.array_name, privacy.array_line, privacy.protection_line)
-    others = (wording.listed, choice.shown, facts, left_out, zip)
+    others = (wording.listed, choice_table.shown, facts, left_out, zip)
     pages.filters |= {one.__name__: one for one in (*spoken, *stated, *others)}
     pages.filters["upper_first"] = wording.upper
     pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}

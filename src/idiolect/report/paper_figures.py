@@ -18,7 +18,7 @@ from idiolect.record.files import write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import advise_figure, choice_figure
 from idiolect.report.advise_table import read_advice
-from idiolect.report.choice import read_choices, read_dial
+from idiolect.report.choice_table import read_choices, read_dial
 from idiolect.report.figure_numbers import HEADS, numbers_of
 from idiolect.report.figures import FIGURES
 from idiolect.report.folder import FolderError, Kind, kind_of, read

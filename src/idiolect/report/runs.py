@@ -15,8 +15,7 @@ from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
 from idiolect.report import Reported
 from idiolect.report.answer import level_with
-from idiolect.report.client_data import score_facts
-from idiolect.report.figure_data import Shown, method_figures
+from idiolect.report.figure_data import Shown, method_figures, score_facts
 from idiolect.report.folder import FolderError, Run, read
 from idiolect.report.html import Frame, fill
 from idiolect.report.style import series_colours
