@@ -60,7 +60,7 @@ def answer(run: Run) -> Answer:
     ranked = rank(run, "mean")
     if not ranked:
         reason = f"No method of this run is scored by {run.words.name} on test rows, so there is no answer."
-        if run.methods and all(entry.diverged for entry in run.methods):
+        if all(entry.diverged for entry in run.methods):
             reason = "Every method of this run diverged, so there is no answer; use smaller step sizes."
         return Answer(reason, headline=reason)
     found = _judge(run, ranked)

@@ -57,26 +57,19 @@ VERDICT_COLOURS = {"helped": BLUE, "hurt": VERMILION, "unclear": "#9aa3af", "sam
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
 
 _SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "font.size": 8.5,
-    "text.color": INK,
     "text.parse_math": False,  # a client may be called $x$
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
     "axes.linewidth": 0.7,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's own font
 }
 
