@@ -11,7 +11,7 @@ from idiolect.record.choices import Choice, ChoiceRow, Choices, OwnChoice, Value
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
-from idiolect.report.wording import ScoreWords, count, kilobytes, listed, megabytes, plural, score_words, size
+from idiolect.report.wording import ScoreWords, better, count, kilobytes, listed, megabytes, plural, score_words, size
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
@@ -108,7 +108,6 @@ def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
 
 def legend(choice: ChoiceFound) -> str:
     """What the columns mean."""
-    direction = "higher" if choice.found.higher_is_better else "lower"
     price = "for the stretch, and in all so far" if choice.warm else "for its own run, and in all"
     prepared = choice.found.total.preparation_bytes
     once = f" (MB with the {size(prepared)} that prepared the rows)" if prepared else ""
@@ -120,9 +119,10 @@ def legend(choice: ChoiceFound) -> str:
     )
     has_alone = choice.warm and any("(alone)" in choice.named(entry.value) for entry in choice.found.values)
     return (
-        f"{choice.words.title} of the personal models{choice.seeds_about()} [95 % over clients]{refit}, {direction} is "
-        "better; worst 10 %: mean of the worst tenth of clients; MB both ways and delivered, gradients per example: "
-        f"{price}{once}. * best mean on validation rows of the fixed values.{alone if has_alone else ''}"
+        f"{choice.words.title} of the personal models{choice.seeds_about()} [95 % over clients]{refit}, "
+        f"{better(choice.found.higher_is_better)}; worst 10 %: mean of the worst tenth of clients; MB both ways and "
+        f"delivered, gradients per example: {price}{once}. * best mean on validation rows of the fixed values."
+        f"{alone if has_alone else ''}"
     )
 
 
@@ -157,8 +157,8 @@ def sentences(choice: ChoiceFound) -> list[str]:
 
 
 def _by_value(choice: ChoiceFound) -> list[TextColumn]:
-    """One line per value and one for the clients' own choices: scores, then what they cost; below, the whole path."""
-    found, words, values, total = choice.found, choice.words, choice.found.values, choice.found.total
+    """One line per value and one for the clients' own choices: scores, then what they cost."""
+    found, words, values = choice.found, choice.words, choice.found.values
     entries: list[ValueTried | OwnChoice] = [*values, found.chosen]
     unit = f" {words.unit}" if words.unit else ""
     # only the test mean has its interval: it is the number that is quoted
@@ -171,9 +171,15 @@ def _by_value(choice: ChoiceFound) -> list[TextColumn]:
         TextColumn(f"test mean{unit}\n[95 %]", tested),
         TextColumn("worst\n10 %", [words.bare(one.test.worst_decile) for one in entries]),
         TextColumn("chosen\nby", [*(str(one.chosen_by) for one in values), str(len(found.clients))]),
-        TextColumn(
-            "rounds", [*(count(one.rounds) for one in values), count(sum(one.rounds for one in values))], rank=1
-        ),
+        *_costs(found),
+    ]
+
+
+def _costs(found: Choice) -> list[TextColumn]:
+    """What each value cost by itself and with those before it; below them what the whole path did."""
+    values, total, rounds = found.values, found.total, [one.rounds for one in found.values]
+    return [
+        TextColumn("rounds", [count(number) for number in (*rounds, sum(rounds))], rank=1),
         TextColumn("MB", [*(megabytes(one.spent.traffic_bytes) for one in values), megabytes(total.total_bytes)]),
         TextColumn("MB\nin all", [*(megabytes(one.spent_so_far.total_bytes) for one in values), ""], rank=1),
         TextColumn("gradients", [*(count(one.spent.gradients) for one in values), count(total.gradients)], rank=1),

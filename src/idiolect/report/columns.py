@@ -127,9 +127,8 @@ def score_columns(run: Run) -> tuple[Column, ...]:
         return (f"{CHOSEN} " if row.entry.chosen else "") + choosing.bare(row["choosing_mean"])
 
     def gain(row: MethodRow) -> str:
-        return (
-            row.entry.diverged.short if row.entry.diverged else "alone" if row.entry.alone else row.gain("gain", words)
-        )
+        known = "alone" if row.entry.alone else row.gain("gain", words)
+        return row.entry.diverged.short if row.entry.diverged else known
 
     def over_one(row: MethodRow) -> str:
         known = not row.entry.diverged and row["over_one"] is not None

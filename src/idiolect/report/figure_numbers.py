@@ -53,8 +53,7 @@ def _names(axis: Axis) -> dict[int, str]:
 
 
 def _marks(artist: Artist) -> Iterator[Mark]:
-    """Everything that one artist shows, as a kind of mark and where it is; nothing of one that shows no numbers."""
-    kind, points = "", np.empty((0, 2))
+    """Everything that one artist shows, as a kind of mark and where it is."""
     match artist:
         case LineCollection():
             for (x, y), (x_end, y_end) in (segment[:2] for segment in artist.get_segments()):
@@ -65,12 +64,20 @@ def _marks(artist: Artist) -> Iterator[Mark]:
         case AxesImage():
             for (y, x), shade in np.ndenumerate(np.asarray(artist.get_array(), float)):
                 yield "shade", (x, y), (None, None, shade)
-        case Line2D():
-            kind, points = "line", np.asarray(artist.get_xydata(), float)
-        case PathCollection():
-            kind, points = "point", np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan)
-        case PolyCollection():
-            kind, points = "area", np.concatenate([points, *(path.vertices for path in artist.get_paths())])
         case _:
-            pass
-    yield from ((kind, (x, y), (None, None, None)) for x, y in points)
+            kind, points = _points(artist)
+            yield from ((kind, (x, y), (None, None, None)) for x, y in points)
+
+
+def _points(artist: Artist) -> tuple[str, np.ndarray]:
+    """What an artist shows as points (number, 2) alone; none of one that shows no numbers."""
+    nothing = np.empty((0, 2))
+    match artist:
+        case Line2D():
+            return "line", np.asarray(artist.get_xydata(), float)
+        case PathCollection():
+            return "point", np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan)
+        case PolyCollection():
+            return "area", np.concatenate([nothing, *(path.vertices for path in artist.get_paths())])
+        case _:
+            return "", nothing

@@ -16,6 +16,7 @@ from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed
 from idiolect.report.wording import (
     NONE,
     ScoreWords,
+    better,
     count,
     gains_said,
     leaders,
@@ -130,11 +131,10 @@ def doubts(found: SplitsSummary) -> str:
 def legend(splits: SplitsFound) -> str:
     """What the columns mean."""
     found = splits.found
-    direction = "higher" if found.higher_is_better else "lower"
     slow = f"{UNFINISHED} had not converged in some split; " if any(x.unconverged for x in found.methods) else ""
     mark = f"{ANNOUNCED} announced most often; " if found.announced else ""
     return (
-        f"{splits.words.title} of the personal models on test rows, {direction} is better; means over "
+        f"{splits.words.title} of the personal models on test rows, {better(found.higher_is_better)}; means over "
         f"{found.splits} splits of means over clients, [95 % interval over splits, corrected for the rows that they "
         f"share]; {mark}{slow}worst 10 %: mean of the worst tenth of clients; helped, hurt: clients, clearly; "
         "announced: splits that chose it on validation rows; best: splits in which it was best on test rows."

@@ -13,7 +13,7 @@ from idiolect.report.answer import Answer, answer
 from idiolect.report.columns import Column, MethodRow, adaptation_columns, meanings_of_marks, method_row, score_columns
 from idiolect.report.folder import Run
 from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, printed, starred, tables_of
-from idiolect.report.wording import NONE, known, leaders, listed
+from idiolect.report.wording import NONE, better, known, leaders, listed
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -90,7 +90,6 @@ class ComparisonTable:
 
     def legend(self, keys: Collection[str] | None = None) -> str:
         """What the columns mean, in one line; `keys` are those that are shown, all of the page's unless given."""
-        direction = "higher" if self.run.higher_is_better else "lower"
         found = {column.key for column in self.columns()} if keys is None else keys
         prepared = any(row["preparation_bytes"] for row in self.rows)
         # how a model of theirs came about
@@ -105,7 +104,7 @@ class ComparisonTable:
             "gradients_shared": "gradients per example, by block",
             "gradients": "gradients per example, by block",
         }
-        head = f"{self.run.words.title} of the personal models on test rows, {direction} is better"
+        head = f"{self.run.words.title} of the personal models on test rows, {better(self.run.higher_is_better)}"
         marks = meanings_of_marks(self.run, self.rows)
         return "; ".join([head, *marks, *(text for key, text in meanings.items() if key in found)]) + "."
 

@@ -65,11 +65,15 @@ def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: in
         # one column beside the label is shown whatever the width: a table of labels alone says nothing
         if len(first) == 1 or sum(letters[at] + gap for at in (*first, place)) - gap <= width:
             first.append(place)
-    groups = [sorted(first)]
-    # below, the first column is folded only where it is very wide
-    label = wide[0] if wide[0] <= width // 2 else narrow[0]
-    for place in (at for at in places if at not in first and columns[at].rank <= below):
-        if len(groups) > 1 and label + sum(gap + narrow[at] for at in (*groups[-1][1:], place)) <= width:
+    waiting = [place for place in places if place not in first and columns[place].rank <= below]
+    return [sorted(first), *_packed(waiting, wide, narrow, width, gap)]
+
+
+def _packed(places: list[int], wide: Sequence[int], narrow: Sequence[int], width: int, gap: int) -> list[list[int]]:
+    """Places in groups, each of which fits beside the first column, which is folded only where it is very wide."""
+    groups, label = list[list[int]](), wide[0] if wide[0] <= width // 2 else narrow[0]
+    for place in places:
+        if groups and label + sum(gap + narrow[at] for at in (*groups[-1][1:], place)) <= width:
             groups[-1].append(place)
         else:
             groups.append([0, place])
@@ -78,12 +82,11 @@ def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: in
 
 def _table(columns: Sequence[TextColumn], width: int, gap: int) -> Table:
     """The columns as they are, but those that may be folded, which give up what is too much, the widest first."""
-    letters = [column.letters for column in columns]
-    widths, spare = [wide for wide, _ in letters], [wide - narrow for wide, narrow in letters]
+    widths, narrow = map(list, zip(*(column.letters for column in columns)))
     # cells are never cut where they are numbers: the labels give way
     excess = sum(widths) + gap * (len(widths) - 1) - width
-    for place in sorted(range(len(columns)), key=lambda place: -spare[place]):
-        given = min(max(excess, 0), spare[place])
+    for place in sorted(range(len(columns)), key=lambda place: narrow[place] - widths[place]):
+        given = min(max(excess, 0), widths[place] - narrow[place])
         widths[place] -= given
         excess -= given
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, gap - 1))

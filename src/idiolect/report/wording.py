@@ -157,6 +157,11 @@ def verdicts_said(compared: int, method: str, helped: int | None, hurt: int | No
     return f"of {plural(compared, 'client')} with {method} {counts} against alone"
 
 
+def better(higher: bool) -> str:
+    """Which way a score points."""
+    return f"{'higher' if higher else 'lower'} is better"
+
+
 def upper(text: str) -> str:
     """With a capital letter."""
     return text[:1].upper() + text[1:]
