@@ -98,22 +98,18 @@ def _draw_dots(
     (low, high), gain = frame.limits, table.expected[order] * frame.scale
     size = float(np.clip(700 / len(order), 3, 26))
     edge = 0.4 if len(order) <= 60 else 0.0  # rims of crowded dots would hide their colours
-
-    def dots(values: np.ndarray, chosen: np.ndarray, look: Look) -> None:
-        at = frame.turned(values[chosen], place[chosen])
-        axes.scatter(*at, c=list(colours[chosen]), clip_on=False, rasterized=frame.heavy, **look)
-
-    if len(table.seeds) > 1 and len(order) <= _EACH_SEED:
-        for one in table.seed_gain[:, order] * frame.scale:
-            look: Look = {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3, "label": "gain of a seed"}
-            dots(one, (one >= low) & (one <= high), look)
-    within = (gain >= low) & (gain <= high)
-    dots(gain, within, {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4, "label": "expected gain"})
+    seed: Look = {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3, "label": "gain of a seed"}
+    dot: Look = {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4, "label": "expected gain"}
+    arrow: Look = {"s": max(size, 14), "zorder": 4, "label": "beyond the frame"}
+    several = len(table.seeds) > 1 and len(order) <= _EACH_SEED
+    groups = [(one, (one >= low) & (one <= high), seed) for one in table.seed_gain[:, order] * frame.scale if several]
+    groups.append((gain, (gain >= low) & (gain <= high), dot))
     # A client beyond the frame is an arrow at its edge, so that it is neither lost nor the measure of all.
     for beyond, border, mark in zip((gain < low, gain > high), frame.limits, "<>" if frame.named else "v^"):
-        if beyond.any():
-            arrow: Look = {"s": max(size, 14), "marker": mark, "zorder": 4, "label": "beyond the frame"}
-            dots(np.full(len(gain), border), beyond, arrow)
+        groups += [(np.full(len(gain), border), beyond, arrow | {"marker": mark})] if beyond.any() else []
+    for values, chosen, look in groups:
+        at = frame.turned(values[chosen], place[chosen])
+        axes.scatter(*at, c=list(colours[chosen]), clip_on=False, rasterized=frame.heavy, **look)
 
 
 def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
