@@ -55,8 +55,9 @@ class ComparisonTable:
         Without `details` what a practitioner asks for, and as many of the other columns as find room.
         """
         # a name may hold what a terminal would obey: what is printed is made plain, what a program reads is not
-        facts = ("run", "rows", "answer")  # columns have line breaks of their own
-        seen = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
+        run = dataclasses.replace(self.run, summary=plainly(self.run.summary), missing=plainly(self.run.missing))
+        # columns have line breaks of their own
+        seen = dataclasses.replace(self, run=run, rows=plainly(self.rows), answer=plainly(self.answer))
         parts, keys = seen._tables(self.columns("terminal"), width, MOST if details else 1)
         parts.append(f"* best of its column. {seen.legend(keys)}")
         if self.adaptation and details:
