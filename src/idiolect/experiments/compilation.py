@@ -27,15 +27,13 @@ def enable_cache(say: Callable[[str], None] | None = None) -> Path | None:
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(wanted) if wanted else Path(base) / "idiolect" / "compiled"
     try:
-        used = _use_store(folder.absolute())
+        _use_store(folder.absolute())
     except UnsafeFolderError as error:
         if say is not None:
             say(f"Compiled programs are neither kept nor loaded: {error}. Set {VARIABLE} to a folder of your own.")
         return None
-    except OSError:
-        return None  # a read-only home costs compile time, nothing else
-    if not used:
-        return None
+    except (OSError, ImportError):
+        return None  # a read-only home, or another JAX, costs compile time, nothing else
     jax.config.update("jax_compilation_cache_dir", str(folder.absolute()))
     # JAX keeps only programs that took a second: a comparison compiles many that took less
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -49,19 +47,15 @@ def remembered() -> ProgramStore | None:
     return _stores.get(getattr(jax.config, "jax_compilation_cache_dir", None) or "")
 
 
-def _use_store(folder: Path) -> bool:
-    """Whether JAX will use a store of ours for this folder.
+def _use_store(folder: Path) -> None:
+    """Let JAX use a store of ours for this folder.
 
     JAX's own store loads any file, keeps a damaged one for ever, and needs another package to stay small. There is no
-    public way to give it one of ours; a release without this function has no cache.
+    public way to give it one of ours; a release without this function has no cache: ImportError.
     """
-    try:
-        from jax._src import compilation_cache
-    except ImportError:
-        return False
-    usual: Any = getattr(compilation_cache, "get_file_cache", None)
-    if usual is None:
-        return False
+    from jax._src import compilation_cache
+    from jax._src.compilation_cache import get_file_cache as usual
+
     if str(folder) not in _stores:
         _stores[str(folder)] = ProgramStore(folder)
     if not getattr(usual, "asks_ours", False):
@@ -71,7 +65,6 @@ def _use_store(folder: Path) -> bool:
 
         get_file_cache.asks_ours = True  # type: ignore[attr-defined]
         compilation_cache.get_file_cache = get_file_cache
-    return True
 
 
 LIMIT = 1 << 30  # bytes of all programs together; beyond, those that were not used for longest are deleted
@@ -103,7 +96,7 @@ class ProgramStore:
         with contextlib.suppress(OSError):
             content = self._read(name)
             value = content[_DIGEST:]
-            if content and content[:_DIGEST] == _digest(key, value):
+            if content[:_DIGEST] == _digest(key, value):
                 return value
             os.unlink(name, dir_fd=self._folder)
         return None

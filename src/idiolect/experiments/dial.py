@@ -301,7 +301,7 @@ class Walk(NamedTuple):
     ) -> Choice:
         """Every client's choice, with its rows and its model written."""
         federation, name = prepared.federation, self.spec.name
-        found = find_choice("dial", name, self.method, self.setting, tried, federation, prepared.scores[0], "last")
+        found = find_choice("dial", name, self.method, self.setting, tried, federation, prepared.scores[0])
         self.folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
         kept = self.spec.output.models
         if kept != "none" and (kept != "auto" or federation.clients <= MOST_KEPT):

@@ -11,9 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from idiolect.core import Objective, Prepares, Rows
 from idiolect.core.addressing import address, axes
-from idiolect.core.data import Rows
-from idiolect.core.objective import Objective, Prepares
 from idiolect.core.tree import Params
 from idiolect.engines.evaluate import Standing
 from idiolect.metrics.optimum import distance_to_optimum, suboptimality

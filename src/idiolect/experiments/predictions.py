@@ -27,7 +27,7 @@ def write_predictions(
     if federation.places is not None:
         folder.write_table(SPLIT, split_table(federation))
     runs = [(one.method.label, run) for one in trained for run in one.runs if run.recorder.diverged is None]
-    kept, notes = _kept(runs, federation, announced) if runs else (runs, [])
+    kept, notes = _kept(runs, federation, announced)
     if kept:
         folder.write_table(PREDICTIONS, (prediction_table(label, run, federation) for label, run in kept))
     return notes
@@ -61,7 +61,7 @@ def prediction_table(label: str, run: Run, federation: Federation) -> pa.Table:
     personal, shared = found["personal"][real], found["shared"][real] if "shared" in found else None
     owner = np.repeat(np.arange(federation.clients), test.counts)
     columns = {
-        "method": pa.array([label]).take(pa.array(np.zeros(len(owner), np.int64))),
+        "method": _texts([label], np.zeros(len(owner))),
         "seed": pa.array(np.full(len(owner), run.seed, np.int64)),
         "client": _texts(federation.names, owner),
         "row": pa.nulls(len(owner), pa.int64()) if places is None else pa.array(places.test.astype(np.int64)),

@@ -45,11 +45,11 @@ def recorded(runs: Sequence[Run], score: str, split: str, model: str, when: str)
     return np.asarray(found, np.float64)
 
 
-def over_clients(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+def over_clients(values: np.ndarray, known: np.ndarray | None = None, weights: np.ndarray | float = 1.0) -> np.ndarray:
     """(..., clients) -> the mean over clients that have the number (default: it is one); not-a-number for none."""
     known = ~np.isnan(values) if known is None else known
-    count = known.sum(axis=-1)
-    return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / np.where(count > 0, count, np.nan))
+    total = np.where(known, weights, 0.0).sum(axis=-1)
+    return np.asarray(np.where(known, values * weights, 0.0).sum(axis=-1) / np.where(total > 0, total, np.nan))
 
 
 def overall_mean(scores: np.ndarray) -> float | None:
