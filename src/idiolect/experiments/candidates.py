@@ -8,15 +8,15 @@ from typing import Any
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
-from idiolect.data.preparation import LOCAL as LOCALLY
+from idiolect.data.preparation import LOCAL
 from idiolect.experiments.contest import Contest
 from idiolect.experiments.spec import parse_numbers
 from idiolect.metrics.scores import find_score
+from idiolect.record.schema import ALONE
 
-LOCAL = "local"  # the method that trains every client alone
 # alone; one model; one model and own steps; own models held near it; own and shared models mixed; some parameters
 # shared; gradients shared with those who are alike
-DEFAULT = (LOCAL, "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
+DEFAULT = (ALONE, "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
 ALL = "all"
 MOST_ROUNDS = 1000  # where training goes on until validation rows show no more progress
 NEIGHBOURS = ("all_for_all", "all_for_all_naive")  # they ask who is alike
@@ -81,7 +81,7 @@ def private_comparison(spec: dict[str, Any], epsilon: float, rounds: int | None)
             "--epsilon leaves nothing to choose on validation rows, got --minutes or several --step-sizes; give one "
             "step size, and --rounds."
         )
-    given = {"preparation": LOCALLY} if spec["data"].get("source") in TABLES else {}
+    given = {"preparation": LOCAL} if spec["data"].get("source") in TABLES else {}
     return {key: value for key, value in spec.items() if key not in ("tuning", "collaboration")} | {
         "data": given | spec["data"],
         "training": spec["training"] | {"rounds": number, "record_every": max(1, number // 20)},

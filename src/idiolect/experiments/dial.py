@@ -32,7 +32,7 @@ from idiolect.experiments.protection import is_protected
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, parse_numbers, resumed
-from idiolect.experiments.units import restore_units
+from idiolect.experiments.trained import restore_units
 from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
 

@@ -23,7 +23,6 @@ from idiolect.engines.evaluate import Standing
 from idiolect.engines.plan import Measure
 from idiolect.engines.simulate import Checkpoint, Options, Run, Training, open_session
 from idiolect.experiments.build import Built, problem_constants
-from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.compilation import remembered
 from idiolect.experiments.folds import with_validation_rows
@@ -38,7 +37,7 @@ from idiolect.experiments.protection import out_of_reach, write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
-from idiolect.experiments.trained import Trained
+from idiolect.experiments.trained import Trained, restore_units
 from idiolect.experiments.tuning import (
     Tuned,
     is_searched,
@@ -49,7 +48,6 @@ from idiolect.experiments.tuning import (
     tune,
     tuning_file,
 )
-from idiolect.experiments.units import restore_units
 from idiolect.experiments.work import Overall, Progress, Work
 from idiolect.metrics.scores import SCORES
 from idiolect.record.schema import RunSummary
@@ -193,7 +191,7 @@ class _Training:
             found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, self.alone)
             # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
             self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
-        if method.algorithm == LOCAL and self.alone is None:
+        if method.alone and self.alone is None:
             self.alone = found
         self.tell(f"{method.label}: {found.sentence}.")
         return found
@@ -280,7 +278,7 @@ class _Training:
                 self.folder.write_model(f"{name}/personal", run.personal_models(run.selected))
         if self.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        return Trained(built.method, runs, built.notes, one.choice, built.protected, built.spending)
+        return Trained(built, runs, one.choice)
 
     def _measure(self, methods: list[Built]) -> Measure | None:
         """Every method against the optimum of its own objective; None where it is not asked for, or none is known."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import tomllib
 from pathlib import Path
@@ -255,23 +256,14 @@ def _answer(
 ) -> np.ndarray:
     """(blocks, rows, ...): outputs of blocks of rows, each by its client's model or all by the shared one."""
     with run_precision(precision):
-        rows = jnp.asarray(inputs, PRECISIONS[precision])
-        if personal:
-            return np.asarray(_own_answers(algorithm, tree.take(params, clients), jnp.asarray(clients), rows))
-        flat = rows.reshape(-1, *rows.shape[2:])
-        outputs = np.asarray(_shared_answers(algorithm, params, flat))
-        return outputs.reshape(*rows.shape[:2], *outputs.shape[1:])
+        rows, models = jnp.asarray(inputs, PRECISIONS[precision]), tree.take(params, clients) if personal else params
+        return np.asarray(_answers(algorithm, models, jnp.asarray(clients), rows, personal))
 
 
-@jax.jit
-def _own_answers(algorithm: Algorithm, models: Params, clients: jax.Array, inputs: jax.Array) -> jax.Array:
-    answer = jax.vmap(lambda own, model, rows: own.predict(model, rows), in_axes=(axes(algorithm), 0, 0))
-    return answer(address(algorithm, clients), models, inputs)
-
-
-@jax.jit
-def _shared_answers(algorithm: Algorithm, model: Params, inputs: jax.Array) -> jax.Array:
-    return algorithm.predict(model, inputs)
+@functools.partial(jax.jit, static_argnums=4)
+def _answers(algorithm: Algorithm, models: Params, clients: jax.Array, inputs: jax.Array, personal: bool) -> jax.Array:
+    own, mapped = (address(algorithm, clients), (axes(algorithm), 0, 0)) if personal else (algorithm, (None, None, 0))
+    return jax.vmap(lambda one, model, rows: one.predict(model, rows), in_axes=mapped)(own, models, inputs)
 
 
 def _blocks(own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

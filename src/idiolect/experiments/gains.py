@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.data.federation import Federation
-from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.trained import Trained
-from idiolect.experiments.units import unit
+from idiolect.experiments.trained import Trained, unit
 from idiolect.metrics import SCORES, Estimates, gains, judge, paired_estimates, pseudo_values, student_intervals
 from idiolect.metrics.jackknife import blocks_of
 from idiolect.metrics.paired import Intervals, within
@@ -62,25 +60,22 @@ def judge_methods(
     observed = functools.cache(lambda label: _observed(entries[label], federation, score, frame))
     judged = {}
     for label, entry in entries.items():
-        found = Judged()
+        parts: dict[str, Any] = {}
         for name, reference in zip(("alone", "one"), find_references(entry, trained, chosen)):
             if reference is None:
                 continue
             estimates = _estimates(entry, reference, (observed(label), observed(reference.method.label)), score, frame)
             intervals = student_intervals(moderated(estimates))
-            against = Against(reference, intervals if bound is None else within(intervals, bound))
+            parts[name] = Against(reference, intervals if bound is None else within(intervals, bound))
             if name == "alone":
-                expected, verdict = judge(estimates)
-                found = found._replace(alone=against, expected=expected, verdict=verdict)
-            else:
-                found = found._replace(one=against)
-        judged[label] = found
+                parts["expected"], parts["verdict"] = judge(estimates)
+        judged[label] = Judged(**parts)
     return judged
 
 
 def find_references(entry: Trained, trained: list[Trained], chosen: Chosen) -> tuple[Trained | None, Trained | None]:
     """Training alone, and one model for all, to compare `entry` with; None where no method is that."""
-    alone = [other for other in trained if other.method.algorithm == LOCAL]
+    alone = [other for other in trained if other.method.alone]
     shared = [other for name in ONE_MODEL for other in trained if other.method.algorithm == name and _is_plain(other)]
     first = [other for other in shared if other.method.algorithm == shared[0].method.algorithm]
     return _reference(entry, alone, chosen), _reference(entry, first, chosen)

@@ -34,7 +34,6 @@ LEAST = 0.1  # of a step: strength that a client is given however much its own r
 
 Report = Callable[[int, int], None]  # rounds done, rounds in all
 Units = Callable[[Prepared, MethodSpec], np.ndarray]  # (clients,) by the rows that a fold trains on
-Personal = dict[str, np.ndarray]  # score -> one number per client, of the personal models
 
 
 class Request(NamedTuple):
@@ -54,16 +53,6 @@ class Request(NamedTuple):
         """Settings that are divided by a client's rows."""
         return [axis.name for axis in self.axes if axis.in_rows]
 
-    @property
-    def stops_early(self) -> bool:
-        """Whether the mean over clients ends a candidate; where each chooses alone, the others' scores end nothing."""
-        return self.own_units is None and self.prepared.spec.tuning.until == "converged"
-
-    @property
-    def late(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() > self.deadline
-
 
 @dataclasses.dataclass
 class Lane:
@@ -72,9 +61,8 @@ class Lane:
     point: Point
     choose_by: str
     recorders: Sequence[Recorder]  # one per fold
-    records: list[dict[int, Personal]]  # by round, one per fold
+    records: list[dict[int, dict[str, np.ndarray]]]  # of personal models, by round and score, one per fold
     scores: dict[int, Any] = dataclasses.field(default_factory=dict)  # all scores of the first fold, by round
-    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the first fold, while it lasted
     ended: bool = False  # it needs no further round
     means: dict[int, float] = dataclasses.field(default_factory=dict)  # of `course`, by round: each is made once
 
@@ -127,11 +115,6 @@ class Lane:
         scores = [float(over_clients(own).mean()) for own in others]
         return self.rounds[int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))]
 
-    @property
-    def converged(self) -> bool:
-        """Whether the last third of the rounds brought no progress."""
-        return has_converged(self.rounds, self.course)
-
 
 def every_round(lanes: Sequence[Lane]) -> list[tuple[Lane, int]]:
     """Every recorded round of the candidates that did not diverge."""
@@ -158,24 +141,26 @@ def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
     lanes = [Lane(point, request.prepared.choose_by, [], [{} for _ in sessions]) for point in points]
     rounds, reached = sessions[0].training.rounds, 0
     while True:
-        _train_folds(sessions, lanes, reached, request.stops_early)
+        _train_folds(request, sessions, lanes, reached)
         request.report(reached, rounds)
-        late = request.late and reached > 0  # untrained models cannot be compared
+        late = time.monotonic() > request.deadline and reached > 0  # untrained models cannot be compared
         if reached >= rounds or late or all(lane.ended for lane in lanes):
             return lanes
         # every round at first, where few rounds make much of a difference, then at steps of a tenth
         reached = min(max(reached + 1, -(-reached * 11 // 10)), rounds)
 
 
-def _train_folds(sessions: Sequence[Session], lanes: list[Lane], upto: int, stops_early: bool) -> None:
+def _train_folds(request: Request, sessions: Sequence[Session], lanes: list[Lane], upto: int) -> None:
     """Bring every fold to round `upto`: folds advance together, since a lane ends by its mean over all of them."""
+    # where each client chooses alone, the others' scores end nothing
+    stops_early = request.own_units is None and request.prepared.spec.tuning.until == "converged"
     for number, session in enumerate(sessions):
         with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
             session.train(watch=functools.partial(_keep, lanes, number), upto=upto)
     for lane, recorders in zip(lanes, zip(*(session.recorders for session in sessions))):
         lane.recorders = recorders
         # an ended lane is computed on with the others, in one program; what it does is no longer recorded
-        lane.ended |= lane.diverged is not None or (stops_early and lane.converged)
+        lane.ended |= lane.diverged is not None or (stops_early and has_converged(lane.rounds, lane.course))
 
 
 def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
@@ -216,12 +201,9 @@ def _keep(lanes: list[Lane], number: int, place: int, recorder: Recorder, scores
     if lane.ended:
         return
     lane.records[number][last] = {name: np.asarray(own, np.float64) for name, own in scores["personal"].items()}
-    if number:
-        return
-    lane.history = list(recorder.history)
-    if len(lane.records) > 1:
+    if number == 0 and len(lane.records) > 1:
         lane.scores[last] = scores
-    elif recorder.selected_round == last:
+    elif number == 0 and recorder.selected_round == last:
         lane.scores = {last: scores}  # a single fold decides by itself: what it has passed is of no use
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,8 +22,7 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.gains import Judged
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.run_folder import RunFolder
-from idiolect.experiments.trained import Trained, overall_mean
-from idiolect.experiments.units import in_table_units
+from idiolect.experiments.trained import Trained, in_table_units, overall_mean
 from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
@@ -49,7 +49,7 @@ def write_tables(
     folder.write_table("clients.parquet", _client_rows(trained, federation, scores, judged))
     methods = [
         dataclasses.replace(
-            _method_summary(entry, judged[entry.method.label], federation, scores, flops),
+            method_summary(entry, judged[entry.method.label], federation, scores, flops),
             choosing_mean=validation_mean(entry, choose_by),
             chosen=chosen[entry.method.label],
         )
@@ -63,7 +63,7 @@ def write_tables(
         choose_by=choose_by,
         refit=prepared.spec.tuning.refit,
         announced=announce(trained, choose_by, chosen, federation.validation.counts),
-        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes)),
+        notes=(*prepared.notes(), *(note for entry in trained for note in entry.built.notes)),
         warnings=federation.warnings,
         unscored=unscored(trained, federation, scores),
         methods=tuple(methods),
@@ -75,9 +75,10 @@ def _history_rows(trained: list[Trained], time_model: str) -> list[Row]:
     rows = []
     for entry in trained:
         for run in entry.runs:
-            ledgers = [Ledger(**{name: row[name] for name in FIELDS}) for row in run.history]
-            increments = [later - earlier for earlier, later in zip([Ledger(), *ledgers], ledgers)]
-            slowest = np.diff([0, *(row["slowest_gradients"] for row in run.history)])
+            # a final fit may have cost less than the one before by which settings were chosen: never less than nothing
+            steps = list(itertools.pairwise([dict.fromkeys((*FIELDS, "slowest_gradients"), 0), *run.history]))
+            increments = [Ledger(**{name: max(0, row[name] - last[name]) for name in FIELDS}) for last, row in steps]
+            slowest = [max(0, row["slowest_gradients"] - last["slowest_gradients"]) for last, row in steps]
             cohort = run.plan.participations[run.lane].cohort
             modelled = np.cumsum(model.history_seconds(increments, cohort, slowest))
             for row, seconds in zip(run.history, modelled):
@@ -156,7 +157,7 @@ def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
     }
 
 
-def _method_summary(
+def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
 ) -> record.MethodSummary:
     """One method's line in summary.json. Means are over clients, then over seeds."""

@@ -85,15 +85,10 @@ def _classes(federation: Federation, personal: np.ndarray, shared: np.ndarray | 
 
 
 def _numbers(federation: Federation, personal: np.ndarray, shared: np.ndarray | None) -> dict[str, pa.Array]:
-    nothing = np.full(personal.shape, np.nan, personal.dtype)
-    answers = {
-        "target": federation.test.targets,
-        "prediction": personal,
-        "shared_prediction": nothing if shared is None else shared,
-    }
-    columns = {}
+    answers = {"target": federation.test.targets, "prediction": personal}
+    answers["shared_prediction"] = np.full_like(personal, np.nan) if shared is None else shared
+    recipe, columns = federation.preprocessing, {}
     for name, values in answers.items():
-        recipe = federation.preprocessing
         shown = np.asarray(values, np.float64)
         shown = (shown if recipe is None else recipe.original_units(shown)).reshape(len(shown), -1)
         several = shown.shape[1] > 1
@@ -112,14 +107,12 @@ def split_table(federation: Federation) -> pa.Table:
     for own in (federation, federation.held_out):
         if own is None or own.places is None:
             continue
-        for number, name in enumerate(("train", "validation", "test")):
-            places = getattr(own.places, name)
-            client[places] = len(names) + np.repeat(np.arange(own.clients), getattr(own, name).counts)
+        owners = [np.repeat(np.arange(own.clients), getattr(own, name).counts) for name in PARTS[:3]]
+        for number, owner in enumerate([*owners, own.places.unused_clients]):
+            places = getattr(own.places, PARTS[number])
+            client[places] = len(names) + owner
             part[places] = number
             held_out[places] = own is not federation
-        client[own.places.unused] = len(names) + own.places.unused_clients
-        part[own.places.unused] = PARTS.index("unused")
-        held_out[own.places.unused] = own is not federation
         names += own.names
     return pa.table(
         {

@@ -189,7 +189,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""
-        self.write_bytes(name, text.encode())
+        write_whole(self.path / name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Replace a file atomically."""

@@ -41,8 +41,7 @@ def split_folder(path: Path, place: int) -> Path:
 
 def asked_splits(path: Path) -> int | None:
     """The number of splits that a folder was started with; None for any other folder."""
-    request = RunFolder(path).read_request()
-    return None if request is None else request.get("splits")
+    return (RunFolder(path).read_request() or {}).get("splits")
 
 
 def check_splits(spec: Spec, splits: int) -> None:

@@ -16,13 +16,12 @@ import pyarrow.parquet as pq
 
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
-from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.trained import over_clients
 from idiolect.metrics import SCORES, Estimates, gain_estimates, judge, score_estimates, student_intervals, summarise
 from idiolect.metrics.paired import Intervals
 from idiolect.metrics.verdicts import VERDICTS
 from idiolect.record.reading import read_summary
-from idiolect.record.schema import MethodSummary, RunSummary
+from idiolect.record.schema import ALONE, MethodSummary, RunSummary
 from idiolect.record.splits import EachSplit, SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 
 JUDGED = ("score", "gain", "gain_over_one")
@@ -128,7 +127,7 @@ def _client_means(folder: Path, summary: RunSummary) -> dict[str, Any]:
     found = table.aggregate([(name, "mean", pc.ScalarAggregateOptions(skip_nulls=False)) for name in _NUMBERS])
     columns: dict[str, Any] = {name: found[name].to_pylist() for name in ("method", "client")}
     lost = {line.method for line in summary.methods if line.diverged}
-    alone = {line.method for line in summary.methods if line.algorithm == LOCAL}
+    alone = {line.method for line in summary.methods if line.algorithm == ALONE}
     one = {line.gain_over_one.reference for line in summary.methods if line.gain_over_one}
     gone = np.isin(columns["method"], list(lost))
     without = {"gain": alone <= lost, "gain_over_one": not one or bool(one & lost)}
@@ -159,7 +158,7 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
         all_clients=len(read.clients),
         announced=_announced_line(read, each, ranked[0].method) if ranked and ranked[0].announced else None,
         # the method whose clients are shown: the one announced most, or the first that is not training alone
-        personalized=next((line.method for line in ranked if line.algorithm != LOCAL), None),
+        personalized=next((line.method for line in ranked if not line.alone), None),
         methods=tuple(methods),
         each=tuple(each),
         warnings=tuple(dict.fromkeys(text for one in read.summaries for text in one.warnings)),
@@ -186,7 +185,7 @@ def _method_line(read: Splits, method: int, verdict: np.ndarray, each: list[Each
     lines = [read.line(split, method) for split in range(len(read.folders))]
     sound = [line for line in lines if not line.diverged]
     worst = [summarise(values, read.higher_is_better).worst_decile for values in read.judged["score"][method]]
-    alone = lines[0].algorithm == LOCAL
+    alone = lines[0].algorithm == ALONE
     one = all(line.gain_over_one is None for line in lines)  # itself, or there is no such method
     means = {name: read.mean(name, _over_clients(values[method])) for name, values in read.judged.items()}
     return SplitsMethod(

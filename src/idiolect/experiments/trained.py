@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A method after training, and what it answers."""
+"""A method after training, what it answers, and scores in the units of the user's table.
+
+A numeric target is scaled for training, never for the reader.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from idiolect.data.federation import Federation
+from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.metrics.scores import SCORES
+
 if TYPE_CHECKING:
     from idiolect.engines.simulate import Run
-    from idiolect.experiments.protection import Spending
-    from idiolect.experiments.row_protection import RowSpending
+    from idiolect.experiments.build import Built
     from idiolect.experiments.spec import MethodSpec
     from idiolect.experiments.tuning import Tuned
     from idiolect.record.divergence import Divergence
@@ -20,14 +26,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Trained:
-    """One method's runs, one per seed, and what was said about its settings."""
+    """One method's runs, one per seed."""
 
-    method: MethodSpec
+    built: Built
     runs: list[Run]
-    notes: list[str]
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
-    protected: tuple[str, ...] = ()  # what protections were around it, in words
-    spending: Spending | RowSpending | None = None  # what its rounds spent of a privacy budget
+
+    @property
+    def method(self) -> MethodSpec:
+        """As the spec has it."""
+        return self.built.method
 
     @property
     def diverged(self) -> Divergence | None:
@@ -56,3 +64,46 @@ def overall_mean(scores: np.ndarray) -> float | None:
     """Of (seeds, clients): the mean over clients that have a score, then over seeds; None where a seed has none."""
     mean = float(over_clients(scores).mean())
     return None if np.isnan(mean) else mean
+
+
+def unit(score: str, federation: Federation) -> float:
+    """What 1 of a recorded score is worth in the table's own units. Several scaled targets have no common unit: 1."""
+    scales = federation.preprocessing.target.scales if federation.preprocessing is not None else ()
+    return float(scales[0] ** SCORES[score].power) if len(scales) == 1 else 1.0
+
+
+def unit_sentence(score: str, federation: Federation) -> str:
+    """Which units the errors are in, where a target was scaled; otherwise nothing."""
+    power = SCORES[score].power
+    if not power or federation.preprocessing is None:
+        return ""
+    names = federation.preprocessing.target.names
+    own = f"Errors are in {'squared ' if power == 2 else ''}units of {names[0]!r} as the table has it."
+    return own if len(names) == 1 else "Errors are summed over the targets, each divided by its standard deviation."
+
+
+def in_table_units(scores: ClientScores, federation: Federation) -> ClientScores:
+    """Per-client scores in the table's own units."""
+    return {
+        split: {
+            model: {name: [unit(name, federation) * value for value in values] for name, values in named.items()}
+            for model, named in models.items()
+        }
+        for split, models in scores.items()
+    }
+
+
+def restore_units(recorder: Recorder, federation: Federation) -> None:
+    """Put a finished record into the table's own units."""
+    recorder.last, recorder.selected = (
+        in_table_units(scores, federation) for scores in (recorder.last, recorder.selected)
+    )
+    units = {
+        f"validation_{model}_{name}_{part}": unit(name, federation)
+        for model in ("shared", "personal")
+        for name in recorder.scores
+        for part in ("mean", "worst_decile", "spread")
+    }
+    recorder.history = [
+        {key: value * units[key] if key in units else value for key, value in row.items()} for row in recorder.history
+    ]

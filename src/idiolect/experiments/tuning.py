@@ -21,7 +21,7 @@ from idiolect.algorithms import find
 from idiolect.core import PerClient, Prepares, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import Recorder, to_lists
-from idiolect.experiments.candidates import LOCAL
+from idiolect.engines.stopping import has_converged
 from idiolect.experiments.folds import fold_count
 from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes
 from idiolect.experiments.own_choice import FACTORS, ROUNDS, choose_own, choose_own_training, own_steps
@@ -215,7 +215,7 @@ def tune(prepared: Prepared, method: MethodSpec, report: Report, seconds: float,
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(request, lanes)
     found = _tuned(request, lanes, chosen)
-    if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
+    if method.alone and prepared.federation.held_out is None:  # new clients could not be given a step
         found = _choose_by_client(request, lanes, chosen, found)
     spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
     sentence = found.sentence + _unfinished(request, found)
@@ -225,7 +225,7 @@ def tune(prepared: Prepared, method: MethodSpec, report: Report, seconds: float,
 def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
     """Whether every client can train alone by steps of its own: known curvature, and no new client to give one to."""
     known, new = prepared.constants is not None, prepared.federation.held_out is not None
-    return method.algorithm == LOCAL and known and not new and is_tuned(prepared.spec, method)
+    return method.alone and known and not new and is_tuned(prepared.spec, method)
 
 
 def _own_units(prepared: Prepared, method: MethodSpec) -> np.ndarray:
@@ -388,12 +388,12 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane) -> Tuned:
         settings=settings,
         in_rows=request.in_rows,
         rounds=rounds,
-        converged=chosen.converged,
+        converged=has_converged(chosen.rounds, chosen.course),
         trained=chosen.rounds[-1],
         trials=[{**point, "validation": abs(best) if np.isfinite(best) else None} for point, best in reached],
         validation=validation,
         folds=folds.tolist(),
-        history=[row for row in chosen.history if row["round"] <= rounds],
+        history=[row for row in chosen.recorders[0].history if row["round"] <= rounds],
         sentence=_sentence(request, settings, rounds, len(lanes)),
     )
 
@@ -418,7 +418,7 @@ def _unfinished(request: Request, found: Tuned) -> str:
         return ""
     last = _rounds(found.trained)
     enough = f"after {last} it was still improving" if found.rounds == found.trained else f"{last} are too few to tell"
-    return f"; not converged: {'the time was up' if request.late else enough}"
+    return f"; not converged: {'the time was up' if time.monotonic() > request.deadline else enough}"
 
 
 def _rounds(number: int) -> str:

@@ -26,8 +26,7 @@ from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.protection import write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec
-from idiolect.experiments.trained import Trained
-from idiolect.experiments.units import restore_units
+from idiolect.experiments.trained import Trained, restore_units
 from idiolect.metrics.paired import Intervals
 from idiolect.metrics.routing import Routing
 from idiolect.record.privacy import Aside
@@ -117,9 +116,7 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(
-            Trained(same[0].method, list(runs), built.notes, protected=built.protected, spending=built.spending)
-        )
+        trained.append(Trained(built, list(runs)))
     return trained
 
 
