@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.accounting.ledger import FIELDS, Ledger
+from idiolect.accounting.ledger import Ledger
 from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
@@ -22,7 +22,7 @@ from idiolect.engines.run import Run
 from idiolect.experiments.outcome import summarise_seeds
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
-from idiolect.experiments.trained import Trained, recorded
+from idiolect.experiments.trained import Trained, mean_ledger, recorded
 from idiolect.metrics.scores import SCORES
 from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, OwnChoice, Spent, Value, ValueTried
 
@@ -48,12 +48,7 @@ class Tried(NamedTuple):
     @property
     def cost(self) -> Ledger:
         """What it cost, a mean over seeds in whole units; both fits where there are two."""
-        fits = [
-            Ledger(**{name: round(np.mean([getattr(run.ledger, name) for run in runs])) for name in FIELDS})
-            for runs in (self.runs, self.again)
-            if runs
-        ]
-        return sum(fits, Ledger())
+        return sum((mean_ledger(runs) for runs in (self.runs, self.again) if runs), Ledger())
 
     def scores(self, split: str, score: str, when: str) -> np.ndarray:
         """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""

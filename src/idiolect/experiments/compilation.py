@@ -94,10 +94,16 @@ class ProgramStore:
         """The program, or None where there is none; one that is damaged or not ours is deleted."""
         name = _file_name(key)
         with contextlib.suppress(OSError):
-            content = self._read(name)
-            value = content[_DIGEST:]
-            if content[:_DIGEST] == _digest(key, value):
-                return value
+            # not waiting: another user may have put a pipe there
+            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
+            with open(opened, "rb") as file:
+                facts = os.fstat(opened)
+                ours = facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+                if stat.S_ISREG(facts.st_mode) and ours:
+                    os.utime(opened)  # used now: the last to be deleted
+                    content = file.read()
+                    if content[:_DIGEST] == _digest(key, content[_DIGEST:]):
+                        return content[_DIGEST:]
             os.unlink(name, dir_fd=self._folder)
         return None
 
@@ -113,18 +119,6 @@ class ProgramStore:
             self._bytes = sum(size for _, size, _ in self._files()) if before is None else before + len(content)
             if self._bytes > self._limit:
                 self._shrink()
-
-    def _read(self, name: str) -> bytes:
-        """The file's bytes, or none where it is not a file of ours that only we can write."""
-        # not waiting: another user may have put a pipe there
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
-        with open(opened, "rb") as file:
-            facts = os.fstat(file.fileno())
-            ours = facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
-            if not stat.S_ISREG(facts.st_mode) or not ours:
-                return b""
-            os.utime(file.fileno())  # used now: the last to be deleted
-            return file.read()
 
     def _write(self, name: str, content: bytes) -> None:
         unfinished = f".{name}.{os.getpid()}"

@@ -38,16 +38,7 @@ from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained, restore_units
-from idiolect.experiments.tuning import (
-    Tuned,
-    is_searched,
-    is_tuned,
-    read_tuned,
-    take_evidence,
-    take_over,
-    tune,
-    tuning_file,
-)
+from idiolect.experiments.tuning import Tuned, is_searched, is_tuned, take_evidence, take_over, tune
 from idiolect.experiments.work import Overall, Progress, Work
 from idiolect.metrics.scores import SCORES
 from idiolect.record.schema import RunSummary
@@ -186,11 +177,11 @@ class _Training:
         self.waiting -= 1
         if not is_searched(self.prepared, method):
             return None
-        found = read_tuned(self.folder, method.label)
+        found = Tuned.read(self.folder, method.label)
         if found is None:
             found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, self.alone)
             # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
-            self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
+            found.write(self.folder, method.label)
         if method.alone and self.alone is None:
             self.alone = found
         self.tell(f"{method.label}: {found.sentence}.")

@@ -22,7 +22,7 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.gains import Judged
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.run_folder import RunFolder
-from idiolect.experiments.trained import Trained, in_table_units, overall_mean
+from idiolect.experiments.trained import Trained, in_table_units, mean_ledger, overall_mean
 from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
@@ -220,8 +220,7 @@ def summarise_seeds(answers: np.ndarray, score: str) -> SeedSummary:
 
 def _means(entry: Trained) -> dict[str, Any]:
     """Over seeds: what training cost, in whole units, and the last record's distance to an optimum where measured."""
-    costs = {name: round(np.mean([getattr(run.ledger, name) for run in entry.runs])) for name in FIELDS}
-    costs["rounds"] = entry.runs[0].ledger.rounds
+    costs = mean_ledger(entry.runs).to_dict() | {"rounds": entry.runs[0].ledger.rounds}
     names = ("seconds", "train_loss", "suboptimality", "distance_to_optimum")
     last = {name: [run.history[-1][name] for run in entry.runs if name in run.history[-1]] for name in names}
     return costs | {name: float(np.mean(values)) for name, values in last.items() if values}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import ClientScores, Recorder
 from idiolect.metrics.scores import SCORES
@@ -51,6 +52,11 @@ def recorded(runs: Sequence[Run], score: str, split: str, model: str, when: str)
     """(runs, clients): a score as it was recorded at the "selected" or "last" round; (runs, 0) where it was not."""
     found = [getattr(run.recorder, when).get(split, {}).get(model, {}).get(score, ()) for run in runs]
     return np.asarray(found, np.float64)
+
+
+def mean_ledger(runs: Sequence[Run]) -> Ledger:
+    """What runs cost on average, in whole units."""
+    return Ledger(**{name: round(np.mean([getattr(run.ledger, name) for run in runs])) for name in FIELDS})
 
 
 def over_clients(values: np.ndarray, known: np.ndarray | None = None, weights: np.ndarray | float = 1.0) -> np.ndarray:

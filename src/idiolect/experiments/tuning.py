@@ -62,6 +62,16 @@ class Tuned:
     # step size and rounds that serve clients best alike, where each has its own
     common: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def read(cls, folder: RunFolder, label: str) -> Tuned | None:
+        """What was chosen for a method before, in this run or in the one that it repeats."""
+        kept = folder.read_sealed(tuning_file(label))
+        return None if kept is None else from_json(kept)
+
+    def write(self, folder: RunFolder, label: str) -> None:
+        """Keep it for `read`."""
+        folder.write_sealed(tuning_file(label), dataclasses.asdict(self))
+
 
 def from_json(kept: Mapping[str, Any]) -> Tuned:
     """What a run folder kept, where not-a-number is null."""
@@ -76,12 +86,6 @@ def _with_nan(kept: object) -> object:
     if isinstance(kept, list):
         return [_with_nan(value) for value in kept]
     return math.nan if kept is None else kept
-
-
-def read_tuned(folder: RunFolder, label: str) -> Tuned | None:
-    """What was chosen for a method before, in this run or in the one that it repeats."""
-    known = folder.read_sealed(tuning_file(label))
-    return None if known is None else from_json(known)
 
 
 def tuning_file(label: str) -> str:
