@@ -56,9 +56,16 @@ def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
 
 def _tuning(asked: Contest) -> dict[str, Any]:
     """[tuning] of a spec: a grid that widens itself, and as many rounds as it takes, unless the user says so."""
-    found = {"auto": True, "until": "converged" if asked.rounds is None else "rounds", "refit": asked.refit}
-    given = {"step_size": _step_sizes(asked.step_sizes), "minutes": asked.minutes}
-    return found | {name: value for name, value in given.items() if value is not None}
+    until = "converged" if asked.rounds is None else "rounds"
+    found: dict[str, Any] = {"auto": True, "until": until, "refit": asked.refit}
+    if asked.minutes is not None:
+        found["minutes"] = asked.minutes
+    if asked.step_sizes is not None:
+        sizes = found["step_size"] = parse_numbers(asked.step_sizes, "--step-sizes", "0.01,0.1,1")
+        if len(set(sizes)) < len(sizes):
+            given = ",".join(f"{size:g}" for size in sizes)
+            raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
+    return found
 
 
 def _quantile_loss(score: str) -> dict[str, Any]:
@@ -105,17 +112,6 @@ def method_names(asked: str | None) -> list[str]:
     if twice is not None:
         raise RequestError(f"--methods must differ, got {twice!r} more than once; name each once.")
     return names
-
-
-def _step_sizes(text: str | None) -> list[float] | None:
-    """The step sizes to choose from, of numbers with commas between them."""
-    if text is None:
-        return None
-    sizes = parse_numbers(text, "--step-sizes", "0.01,0.1,1")
-    if len(set(sizes)) < len(sizes):
-        given = ",".join(f"{size:g}" for size in sizes)
-        raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
-    return sizes
 
 
 def local_work(model: str, batch_size: int | None, epochs: int | None) -> dict[str, int]:

@@ -103,7 +103,7 @@ def _client_rows(
     for entry in trained:
         own = judged[entry.method.label]
         for place, run in enumerate(entry.runs):
-            columns = _seed_columns(entry, place, own, scores[0]) | _judged_columns(own, federation.clients)
+            columns = _gain_columns(entry, place, own, scores[0])
             columns["traffic_bytes"] = run.recorder.client_bytes or [None] * federation.clients
             for when in ("last", "selected"):
                 columns |= _score_columns(getattr(run.recorder, when), when)
@@ -135,22 +135,16 @@ def _score_columns(recorded: Mapping[str, Any], when: str) -> dict[str, Any]:
     }
 
 
-def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
-    """Scores and gains of one seed, against each reference with the same seed; not-a-number where there is none."""
-    own = entry.scores(score)[place]
-    columns = {"score": own}
-    for name, gain, against in (("local_score", "gain", judged.alone), ("one_score", "gain_over_one", judged.one)):
+def _gain_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
+    """Scores and gains of one seed, not-a-number where there is no reference; then what all seeds of a client share."""
+    own, alone, one = entry.scores(score)[place], judged.alone, judged.one
+    columns, nothing = {"score": own}, [None] * len(own)
+    for name, gain, against in (("local_score", "gain", alone), ("one_score", "gain_over_one", one)):
         # paired by seed: both saw the same draws, and what these do to both is no gain
         reference = np.full(len(own), np.nan) if against is None else against.reference.scores(score)[place]
         columns |= {name: reference, gain: gains(own, reference, SCORES[score].higher_is_better)}
-    return columns
-
-
-def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
-    """The columns that all seeds of a client share."""
-    nothing, alone, one = [None] * clients, judged.alone, judged.one
     parts = {"gain": alone and alone.gain, "gain_over_one": one and one.gain, "gain_expected": judged.expected}
-    return {
+    return columns | {
         **{f"{name}_{end}": getattr(part, end, nothing) for name, part in parts.items() for end in ("low", "high")},
         "gain_expected": getattr(judged.expected, "value", nothing),
         "verdict": nothing if judged.verdict is None else [str(word) or None for word in judged.verdict],

@@ -66,18 +66,12 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
     if len(judged) > 1:
         found = cross_fitted([merits] * len(judged), lambda others: others.mean(axis=1).argmax(axis=0))
         judged = common.sign * np.where(scored & np.isfinite(found), found, np.nan)
-    settled = _has_settled([number for _, number in pairs], merits[:, :, scored].mean(axis=1))
+    # a candidate's own course does not tell whether more rounds would change much: each client leaves it where that is
+    # best for the client
+    best = np.maximum.accumulate(merits[:, :, scored].mean(axis=1), axis=0).mean(axis=1).tolist()
+    last = dict(zip(numbers.tolist(), best))  # of all candidates after that round
+    settled = has_converged([*last], [*last.values()])
     return OwnTraining((steps * own / rounds).tolist(), rounds, judged, settled)
-
-
-def _has_settled(rounds: Sequence[int], merits: np.ndarray) -> bool:
-    """Whether more rounds would change little of what clients choose, from (pairs, clients) merits in order of rounds.
-
-    A candidate's own course says nothing here: each client leaves it where that is best for the client.
-    """
-    best = np.maximum.accumulate(merits, axis=0).mean(axis=1).tolist()
-    last = dict(zip(rounds, best))  # of all candidates after that round
-    return has_converged([*last], [*last.values()])
 
 
 class Own(NamedTuple):
