@@ -271,25 +271,24 @@ def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
 
 def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
     """splits.parquet: one row per method and client."""
-    pairs = itertools.product(range(len(read.labels)), range(len(read.clients)))
-    return [_client_row(read, method, place, judged[method]) for method, place in pairs]
-
-
-def _client_row(read: Splits, method: int, place: int, found: JudgedOverSplits) -> SplitsRow:
-    parts = {"gain": found.gain, "gain_over_one": found.gain_over_one, "gain_expected": found.expected}
-    gains = {
-        f"{name}{end}": float(values[place])
-        for name, part in parts.items()
-        for end, values in zip(("", "_low", "_high"), part)
-    }
-    scores = read.judged["score"][method, :, place]
-    return SplitsRow(
-        method=read.labels[method],
-        client=read.clients[place],
-        splits=int(np.isfinite(scores).sum()),
-        train_rows=float(_over_clients(read.fitted_rows[:, place])),
-        test_rows=float(_over_clients(read.test_rows[:, place])),
-        score=float(_over_clients(scores)),
-        **gains,
-        verdict=str(found.verdict[place]) or None,
-    )
+    rows = []
+    for (method, found), (place, client) in itertools.product(enumerate(judged), enumerate(read.clients)):
+        gains = {
+            f"{name}{end}": float(values[place])
+            for name, part in zip(("gain", "gain_over_one", "gain_expected"), found)
+            for end, values in zip(("", "_low", "_high"), part)
+        }
+        scores = read.judged["score"][method, :, place]
+        rows.append(
+            SplitsRow(
+                method=read.labels[method],
+                client=client,
+                splits=int(np.isfinite(scores).sum()),
+                train_rows=float(_over_clients(read.fitted_rows[:, place])),
+                test_rows=float(_over_clients(read.test_rows[:, place])),
+                score=float(_over_clients(scores)),
+                **gains,
+                verdict=str(found.verdict[place]) or None,
+            )
+        )
+    return rows
