@@ -71,7 +71,7 @@ class MethodRuns(NamedTuple):
             coordinator, saved = self.coordinator(chosen.method, built, seed, "" if place else chosen.suffix)
             standing, ends = train_saved(coordinator, saved)
             self.link.sequence = coordinator.link.sequence
-            found.append(Trial(chosen.method, built, coordinator, standing, ends, chosen.sentence))
+            found.append(Trial(built, coordinator, standing, ends, chosen.sentence))
         return found
 
     def job(self, method: MethodSpec, built: Built, seed: int) -> Job:

@@ -16,20 +16,16 @@ from idiolect.engines.plan import Options, make_plan
 from idiolect.engines.recording import ClientScores, open_recorder
 from idiolect.engines.run import Run
 from idiolect.engines.state import Snapshot
-from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built
 from idiolect.experiments.gains import Against, Judged, find_references
-from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
+from idiolect.experiments.outcome import write_tables
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.protection import write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
-from idiolect.experiments.spec import MethodSpec
-from idiolect.experiments.trained import Trained
-from idiolect.experiments.units import restore_units
+from idiolect.experiments.trained import Trained, restore_units
 from idiolect.metrics.paired import Intervals
 from idiolect.metrics.routing import Routing
-from idiolect.metrics.scores import SCORES
 from idiolect.record.privacy import Aside
 from idiolect.record.schema import RunSummary
 
@@ -39,7 +35,6 @@ TRAFFIC = "traffic.json"  # messages and bytes as they were sent, and who was ab
 class Trial(NamedTuple):
     """A method with one seed that was trained over the sites."""
 
-    method: MethodSpec
     built: Built
     coordinator: Coordinator
     standing: Standing
@@ -75,62 +70,36 @@ def _run_of(trial: Trial, prepared: Prepared) -> Run:
 
 def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> RunSummary:
     """summary.json, clients.parquet, history.parquet, privacy.json, the shared models, and the traffic as it was."""
-    spec, federation, scores = prepared.spec, prepared.federation, prepared.scores
-    trained = _trained(trials, prepared)
+    spec, federation = prepared.spec, prepared.federation
+    trained = _trained(folder, prepared, trials)
     if spec.output.models != "none":
-        _write_shared(folder, trained)
         folder.write_names(federation)
-    coordinators, tuned = [one.coordinator for one in trials], {one.method.label: one.tuned for one in trials}
+    coordinators, tuned = [one.coordinator for one in trials], {one.built.method.label: one.tuned for one in trials}
     # settings are not swept over sites, so that none was chosen among several
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
-    announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
-    folder.write_table("history.parquet", history_rows(trained, spec))
-    folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
+    summary = write_tables(folder, prepared, trained, chosen, judged, flops=False)
+    methods = tuple(dataclasses.replace(line, tuned=tuned[line.method]) for line in summary.methods)
+    summary = dataclasses.replace(summary, notes=(*summary.notes, *_remarks(coordinators)), methods=methods)
     folder.write_json(TRAFFIC, {f"{one.job.label}-seed{one.job.seed}": _traffic(one.link) for one in coordinators})
-    summary = RunSummary(
-        name=spec.name,
-        scores=scores,
-        higher_is_better={name: SCORES[name].higher_is_better for name in scores},
-        score_reason=prepared.reason,
-        choose_by=prepared.choose_by,
-        refit=False,
-        announced=announced,
-        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *_remarks(coordinators)),
-        warnings=federation.warnings,
-        unscored=unscored(trained, federation, scores),
-        methods=tuple(
-            dataclasses.replace(
-                method_summary(entry, judged[entry.method.label], federation, scores, False),
-                choosing_mean=validation_mean(entry, prepared.choose_by),
-                tuned=tuned[entry.method.label],
-            )
-            for entry in trained
-        ),
-    )
     folder.complete("summary.json", summary, _statement(prepared, trained), spec.evaluation.time_model)
     return summary
 
 
-def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
-    """Methods, each with a run for each seed."""
+def _trained(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> list[Trained]:
+    """Methods, each with a run for each seed. Models that are one for all sites are written; the others are there."""
     trained = []
-    for _, group in itertools.groupby(trials, key=lambda trial: trial.method.label):
+    for label, group in itertools.groupby(trials, key=lambda trial: trial.built.method.label):
         same = list(group)
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
+        for run in runs:
+            shared = None if prepared.spec.output.models == "none" else run.shared_model(run.selected)
+            if shared is not None:
+                folder.write_model(f"{safe_name(label)}-seed{run.seed}/shared", shared)
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(Trained(same[0].method, runs, built.notes, protected=built.protected, spending=built.spending))
+        trained.append(Trained(built, runs))
     return trained
-
-
-def _write_shared(folder: RunFolder, trained: list[Trained]) -> None:
-    """The selected round's models that are one for all sites; personal ones are at the sites."""
-    for entry in trained:
-        for run in entry.runs:
-            shared = run.shared_model(run.selected)
-            if shared is not None:
-                folder.write_model(f"{safe_name(entry.method.label)}-seed{run.seed}/shared", shared)
 
 
 def _judged(entry: Trained, trained: list[Trained], chosen: dict[str, bool | None], clients: int) -> Judged:
