@@ -87,7 +87,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
 
 
 def _trained(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> list[Trained]:
-    """Methods, each with a run for each seed. Models that are one for all sites are written; the others are there."""
+    """Methods, each with a run for each seed. Models of all sites are written here, personal ones there."""
     trained = []
     for label, group in itertools.groupby(trials, key=lambda trial: trial.built.method.label):
         same = list(group)
