@@ -124,13 +124,6 @@ class AllForAllAdaptive(ModelPerAgent):
         return {}
 
 
-METHODS = {
-    "all_for_all_adaptive": Method(
-        AllForAllAdaptive,
-        "local_only",
-        {},
-        EVEN,
-        "all-for-all whose neighbourhoods shrink as samples come in",
-        errata=("E004-3", "E004-4", "E004-8"),
-    ),
-}
+_SUMMARY = "all-for-all whose neighbourhoods shrink as samples come in"
+_ERRATA = ("E004-3", "E004-4", "E004-8")
+METHODS = {"all_for_all_adaptive": Method(AllForAllAdaptive, "local_only", {}, EVEN, _SUMMARY, errata=_ERRATA)}

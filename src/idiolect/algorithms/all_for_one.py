@@ -15,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint
-from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
 from idiolect.algorithms.tuples import ServerState
-from idiolect.core import Fit, Method, RowReads, beyond_theory, setting, settings, tree
+from idiolect.core import Fit, Method, RowReads, beyond_theory, population, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, PerClient, Tally
@@ -81,10 +80,6 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         """x."""
         return Broadcast(server.shared, ())
 
-    def evaluated(self, sent: Broadcast) -> Params:
-        """x."""
-        return sent.shared
-
     def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) on a batch; not worked out, and not counted, where no client wants it."""
         gradient, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
@@ -128,14 +123,6 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         return jnp.zeros(agents, weights.dtype).at[whom].add(weights)
 
 
-METHODS = {
-    "all_for_one": Method(
-        AllForOne,
-        "global_model",
-        {},
-        EVEN,
-        "one client's model from the gradients of those who are alike",
-        theory=ALL_FOR_ONE,
-        errata=("E004-2", "E004-7"),
-    ),
-}
+_SUMMARY = "one client's model from the gradients of those who are alike"
+_ERRATA = ("E004-2", "E004-7")
+METHODS = {"all_for_one": Method(AllForOne, "global_model", {}, EVEN, _SUMMARY, theory=ALL_FOR_ONE, errata=_ERRATA)}

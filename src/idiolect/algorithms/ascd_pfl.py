@@ -46,25 +46,15 @@ class ASCDPFL(BlockDescent):
     def coefficients(self) -> Coefficients:
         """As in algorithm 5."""
         return Coefficients(
-            momentum=self.momentum,
-            anchor=0.0,
-            keep=1 - self.mirror_step * self.strong_convexity,
-            mirror_step=self.mirror_step,
             shared_step=self.step_size,
             personal_step=self.step_size,
             shared_probability=self.two_block_probability(self.shared_probability),
-            refresh_probability=0.0,
+            momentum=self.momentum,
+            keep=1 - self.mirror_step * self.strong_convexity,
+            mirror_step=self.mirror_step,
         )
 
 
-METHODS = {
-    "ascd_pfl": Method(
-        ASCDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "accelerated descent by blocks on single rows; to a floor",
-        theory=ASCD_PFL,
-        errata=("E002-3", "E002-7", "E002-12"),
-    ),
-}
+_SUMMARY = "accelerated descent by blocks on single rows; to a floor"
+_ERRATA = ("E002-3", "E002-7", "E002-12")
+METHODS = {"ascd_pfl": Method(ASCDPFL, "mx2", {}, UNIFIED, _SUMMARY, theory=ASCD_PFL, errata=_ERRATA)}

@@ -43,14 +43,9 @@ class VarianceReduced(BlockDescent):
     )
 
     @property
-    def without_momentum(self) -> Coefficients:
-        """Coefficients of plain variance-reduced descent."""
+    def coefficients(self) -> Coefficients:
+        """No momentum: neither z nor v is mixed in, so that the one rule of `BlockDescent` serves both solvers."""
         return Coefficients(
-            # x = y: neither z nor v is mixed in, so that the one rule of `BlockDescent` serves both solvers
-            momentum=0.0,
-            anchor=0.0,
-            keep=0.0,
-            mirror_step=0.0,
             shared_step=self.step_size,
             personal_step=self.step_size,
             shared_probability=self.two_block_probability(self.shared_probability),
@@ -64,15 +59,10 @@ class SVRCDPFL(VarianceReduced):
 
     accelerated = False
 
-    @property
-    def coefficients(self) -> Coefficients:
-        """No momentum."""
-        return self.without_momentum
-
 
 @settings
-class ASVRCDPFL(VarianceReduced):
-    """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
+class Accelerated(VarianceReduced):
+    """Variance-reduced descent with momentum; still abstract."""
 
     momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
     anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")
@@ -82,7 +72,7 @@ class ASVRCDPFL(VarianceReduced):
     @property
     def coefficients(self) -> Coefficients:
         """As in algorithm 4."""
-        return self.without_momentum._replace(
+        return super().coefficients._replace(
             momentum=self.momentum,
             anchor=self.anchor,
             # nu: z is drawn to x as strongly as F is convex; without strong convexity it is pure momentum
@@ -91,23 +81,15 @@ class ASVRCDPFL(VarianceReduced):
         )
 
 
+@settings
+class ASVRCDPFL(Accelerated):
+    """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
+
+
+_ACCELERATED = "accelerated, variance-reduced descent by blocks; exact"
+_PLAIN = "variance-reduced descent by blocks, no momentum; exact"
+_ERRATA = ("E002-4", "E002-7", "E002-11", "E002-12")
 METHODS = {
-    "asvrcd_pfl": Method(
-        ASVRCDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "accelerated, variance-reduced descent by blocks; exact",
-        theory=ASVRCD_PFL,
-        errata=("E002-4", "E002-7", "E002-11", "E002-12"),
-    ),
-    "svrcd_pfl": Method(
-        SVRCDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "variance-reduced descent by blocks, no momentum; exact",
-        theory=SVRCD_PFL,
-        errata=("E002-5",),
-    ),
+    "asvrcd_pfl": Method(ASVRCDPFL, "mx2", {}, UNIFIED, _ACCELERATED, theory=ASVRCD_PFL, errata=_ERRATA),
+    "svrcd_pfl": Method(SVRCDPFL, "mx2", {}, UNIFIED, _PLAIN, theory=SVRCD_PFL, errata=("E002-5",)),
 }

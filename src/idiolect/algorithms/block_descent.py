@@ -29,9 +29,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from idiolect.algorithms import schedule
-from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import Upload
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, RowReads, settings, step_key, tree
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, RowReads, population, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Reduction, Scalar, StartKeys, Tally
@@ -51,16 +50,16 @@ class Iterate(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """What turns the iteration above into a solver."""
+    """What turns the iteration above into a solver; x = y, without z and v, unless told otherwise."""
 
-    momentum: Scalar  # theta1
-    anchor: Scalar  # theta2
-    keep: Scalar  # nu
-    mirror_step: Scalar  # gamma
     shared_step: Scalar  # eta of w
     personal_step: Scalar  # eta of beta
     shared_probability: Scalar  # p_w
-    refresh_probability: Scalar  # rho
+    momentum: Scalar = 0.0  # theta1
+    anchor: Scalar = 0.0  # theta2
+    keep: Scalar = 0.0  # nu
+    mirror_step: Scalar = 0.0  # gamma
+    refresh_probability: Scalar = 0.0  # rho
 
 
 class ServerState(NamedTuple):
@@ -98,6 +97,7 @@ class Working(NamedTuple):
 
 
 Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
+Ended = tuple[Params, Iterate, Tally]  # what goes up, beta_m after the round, the cost
 
 
 @settings
@@ -152,7 +152,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def _server_at(self, start: Params) -> Any:
         """The server before the first round, with w at `start`."""
         shared = self._start(start)
-        return ServerState(shared, shared.y, _kind(START), jnp.asarray(self.reduces_variance))
+        return ServerState(shared, shared.y, whole(START), jnp.asarray(self.reduces_variance))
 
     def carry(self, earlier: Algorithm, server: Any, clients: ClientState) -> tuple[Any, ClientState]:
         """A new start at both blocks' y: momentum and the snapshot's gradient belong to the old F."""
@@ -193,7 +193,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if self.reduces_variance:
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
             # traced, since the server drew it: one branch is computed, and only a refresh pays for every row
-            branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
+            branches = [functools.partial(counted, end, key, sent, working, data) for end in ends]
             gradient, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
             gradient, personal, tally = self._end_in_sample(key, sent, working, data)
@@ -240,20 +240,20 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def _schedule(self, key: Key, refresh_due: Array | bool) -> tuple[Any, Any]:
         """(local iterations, what the round ends in)."""
         if not self._draws:
-            return (), _kind(SAMPLE)
+            return (), whole(SAMPLE)
         chosen = self.coefficients
         stays = 1 - chosen.refresh_probability
         # an iteration is silent if it neither samples w nor refreshes; the first that is not ends the round
         exchanging = 1 - (1 - chosen.shared_probability) * stays
         iterations = schedule.iterations_before_message(step_key(key, 0), exchanging)
         if not self.reduces_variance:
-            return iterations, _kind(SAMPLE)
+            return iterations, whole(SAMPLE)
         # the message is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
         place = jax.random.uniform(step_key(key, 1), (), jnp.result_type(exchanging)) * exchanging
         both = jnp.where(place < chosen.shared_probability, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH)
         ending = jnp.where(place < chosen.shared_probability * stays, SAMPLE, both)
         # a refresh that follows a step on w needs the new y: it is a round of its own, without iterations
-        return jnp.where(refresh_due, 0, iterations), _kind(jnp.where(refresh_due, REFRESH, ending))
+        return jnp.where(refresh_due, 0, iterations), whole(jnp.where(refresh_due, REFRESH, ending))
 
     def _mixed(self, iterate: Iterate) -> Params:
         """x."""
@@ -324,9 +324,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         ]
         return switch(ending, branches)
 
-    def _end_in_sample(
-        self, key: Key, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Params, Iterate, Tally]:
+    def _end_in_sample(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
         batch = schedule.one_batch(key, self.batch_size, data)
         gradient, tally = self._difference(self.objective.gradient_shared, key, working, batch)
         personal = self._coast(working.personal, self.coefficients.personal_step)
@@ -336,18 +334,14 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             personal = personal._replace(snapshot=snapshot)
         return gradient, personal, tally
 
-    def _end_in_step_and_refresh(
-        self, key: Key, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Params, Iterate, Tally]:
+    def _end_in_step_and_refresh(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
         batch = schedule.one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
         # at the old y of both blocks: the snapshot is taken where the iteration began
         gradient, own_gradient, more = self._full_gradients(key, working.shared.y, working.personal.y, data)
         return gradient, moved._replace(snapshot=working.personal.y, gradient=own_gradient), tally.plus(more)
 
-    def _end_in_refresh(
-        self, key: Key, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Params, Iterate, Tally]:
+    def _end_in_refresh(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
         point = working.shared.snapshot, working.personal.snapshot
         gradient, own_gradient, tally = self._full_gradients(key, *point, data)
         return gradient, working.personal._replace(gradient=own_gradient), tally
@@ -360,15 +354,16 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return gradient, tree.scale(1 / population(self), own), tally
 
 
-def _kind(ending: ArrayLike) -> Array:
-    return jnp.asarray(ending, jnp.int32)
+def whole(number: ArrayLike) -> Array:
+    """As a kind of ending or a count is kept."""
+    return jnp.asarray(number, jnp.int32)
 
 
 def _toward(start: Params, end: Params, part: Scalar) -> Params:
     return jax.tree.map(lambda a, b: a + part * (b - a), start, end)
 
 
-def _counted(end: Callable[..., tuple[Params, Iterate, Tally]], *at: Any) -> tuple[Params, Iterate, Tally]:
-    """What a round ends in, with counters: branches must agree in their types."""
-    gradient, personal, tally = end(*at)
-    return gradient, personal, tally.counters()
+def counted(work: Callable[..., tuple[Any, ...]], *at: Any) -> tuple[Any, ...]:
+    """What some work gives, with counters for its cost: branches must agree in their types."""
+    *found, tally = work(*at)
+    return *found, tally.counters()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.optimizers import PLAIN, Descent
 from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
 from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree, unprotected
@@ -71,8 +72,8 @@ class Ditto(FederatedAveraging[ClientState, Working]):
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The drift of w_m; v_m stays, after its own steps if they come in one go."""
-        gradient, eta, steps = functools.partial(self._pulled, sent), self._personal_step, self.personal_steps
-        personal, tally = walk(self, key, working.personal, data, gradient, step_size=eta, steps=steps)
+        gradient, descent = functools.partial(self._pulled, sent), Descent(PLAIN, self._personal_step)
+        personal, tally = walk(self, key, working.personal, data, gradient, descent, steps=self.personal_steps)
         return self.upload(sent, working.shared, data), ClientState(personal), tally
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:

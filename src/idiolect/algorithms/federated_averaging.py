@@ -9,12 +9,12 @@ w - mean_m w_m is its gradient and beta its learning rate.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import optax
 
 from idiolect.algorithms.local_steps import LocalSteps
-from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.algorithms.optimizers import OPTIMIZERS, ServerState, server_optimizer
 from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Changes, Fit, Models, setting, settings, step_key, tree
@@ -22,13 +22,6 @@ from idiolect.core.algorithm import Client, Working
 from idiolect.core.objective import Adapting
 from idiolect.core.statistics import replace_running, trained
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
-
-
-class ServerState(NamedTuple):
-    """The shared block and the server optimizer's memory."""
-
-    shared: Params
-    optimizer: Any
 
 
 @settings

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
-from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Batched, Fit, Method, population, setting, settings, step_key, tree
+from idiolect.core.algorithm import Algorithm, beyond_theory
 from idiolect.core.kinds import Changes, RowReads
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
@@ -171,14 +171,6 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         return toward(averaged, current, share(1, rounds * self._steps + 1, self._decay))
 
 
-METHODS = {
-    "lsgd_pfl": Method(
-        LSGDPFL,
-        "additive",
-        {},
-        UNIFIED,
-        "local SGD on a shared and a personal block",
-        theory=LSGD_PFL,
-        errata=("E002-6", "E002-13", "E002-10"),
-    ),
-}
+_SUMMARY = "local SGD on a shared and a personal block"
+_ERRATA = ("E002-6", "E002-13", "E002-10")
+METHODS = {"lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, _SUMMARY, theory=LSGD_PFL, errata=_ERRATA)}

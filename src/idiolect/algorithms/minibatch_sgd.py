@@ -11,24 +11,15 @@ SGD for heterogeneous distributed learning"; PLSGD 2023.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import optax
 
 from idiolect.algorithms.one_point import OnePoint
-from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.algorithms.optimizers import OPTIMIZERS, ServerState, server_optimizer
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import Fit, Method, RowReads, setting, settings, tree
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
-
-
-class ServerState(NamedTuple):
-    """The shared model and the server optimizer's memory."""
-
-    shared: Params
-    optimizer: Any
 
 
 @settings
@@ -58,10 +49,6 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """The shared model."""
         return Broadcast(server.shared)
 
-    def evaluated(self, sent: Broadcast) -> Params:
-        """w."""
-        return sent.shared
-
     def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(w) on a batch."""
         return self.objective.gradient_shared(key, sent.shared, (), batch)
@@ -84,14 +71,9 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
 
 
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
+_SUMMARY = "one model, one large batch per round"
 METHODS = {
     "minibatch_sgd": Method(
-        MinibatchSGD,
-        "global_model",
-        {},
-        _WOODWORTH,
-        "one model, one large batch per round",
-        theory=MINIBATCH_SGD,
-        errata=("E000-1",),
+        MinibatchSGD, "global_model", {}, _WOODWORTH, _SUMMARY, theory=MINIBATCH_SGD, errata=("E000-1",)
     ),
 }

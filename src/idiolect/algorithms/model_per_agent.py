@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint, Upload, Working
-from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Fit, RowReads, batches, beyond_theory, mixing, setting, settings, tree
+from idiolect.core import NOTHING, Fit, RowReads, batches, beyond_theory, mixing, population, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import gather
@@ -106,17 +105,9 @@ class ModelPerAgent(OnePoint, Listens):
         """x_i to client i."""
         return Broadcast(PerClient(server.models))
 
-    def evaluated(self, sent: Any) -> Params:
-        """x_i."""
-        return sent.model
-
     def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """grad f_i(x_i) on a batch."""
         return self.objective.gradient_personal(key, (), sent.model, batch)
-
-    def weight(self, sent: Any, data: ClientData) -> Array:
-        """The server weighs, by W."""
-        return jnp.ones(())
 
     def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet; a stream goes on where it stood."""
@@ -151,7 +142,9 @@ class ModelPerAgent(OnePoint, Listens):
         """Peer to peer, a gradient goes to every other client with W_ij > 0; through a server types tell."""
         if self.route == "server":
             return None
-        return _peer_messages(self.reach(rounds)[np.arange(len(rounds))[:, None], clients] - 1, present, upload)
+        others = self.reach(rounds)[np.arange(len(rounds))[:, None], clients] - 1
+        number, each = int(others[present].sum()), tree.size_in_bytes(upload.gradient)
+        return Messages(number, number, number * each, number * each)
 
     @property
     def delivers(self) -> bool:
@@ -195,14 +188,7 @@ class ModelPerAgent(OnePoint, Listens):
         return np.broadcast_to(self._constant_reach, (len(rounds), population(self)))
 
     @functools.cached_property
-    def _constant_reach(self) -> np.ndarray:
+    def _constant_reach(self) -> np.ndarray | int:
         if self.neighbours is not None:
             return mixing.reach(self.neighbours)
-        return np.full(population(self), population(self) if float(self.own_share) < 1 else 1)
-
-
-def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messages:
-    """`sent` messages of one gradient each, by client and round; what one sends another receives."""
-    number = int(np.where(present, sent, 0).sum())
-    each = tree.size_in_bytes(upload.gradient)
-    return Messages(number, number, number * each, number * each)
+        return population(self) if float(self.own_share) < 1 else 1

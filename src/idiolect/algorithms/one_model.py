@@ -6,8 +6,9 @@ from __future__ import annotations
 import abc
 from typing import Any, NamedTuple
 
-from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.fine_tuning import FineTuned
+from idiolect.algorithms.local_steps import LocalSteps
+from idiolect.algorithms.optimizers import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.core import NOTHING, Fit, KeepsPrepared, Models, Prepares, RowReads, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
@@ -47,7 +48,7 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return Fit(self.unless_one_model())
+        return LocalSteps.fit(self, chance)  # also an objective that adapts models itself
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
         """What the objective prepares, if anything, and an empty memory where it is kept."""

@@ -42,17 +42,14 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
     def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """The gradient of a batch at the point that was sent."""
 
-    @abc.abstractmethod
-    def evaluated(self, sent: Any) -> Params:
-        """That point."""
-
-    @abc.abstractmethod
     def weight(self, sent: Any, data: ClientData) -> Array:
         """The client's weight in the reduction."""
+        return jnp.ones(())
 
     def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet."""
-        return Working(tree.zeros(self.evaluated(sent)), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
+        point = sent[0]  # the first field of every such Broadcast
+        return Working(tree.zeros(point), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Any, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One more gradient at the same point."""

@@ -20,9 +20,11 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.optimizers import PLAIN, Descent
 from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.walk import walk
 from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, beyond_theory, setting, settings
+from idiolect.core.tally import gradient_tally
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
 
 _STRATEGY, _START = 2**31 - 1, 2**31 - 2  # what their draws are named by: no epoch and no step has these numbers
@@ -74,12 +76,10 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
                 mixed = _mix(jax.nn.sigmoid((moved + noise) / self.temperature), sent.shared, client.personal)
                 return self.objective.loss(at, mixed, (), batch)[0]
 
-            rows, passes = batch.rows(), batch.passes
-            return jax.grad(loss)(preference), Tally(personal=rows, samples=rows, full_personal=passes)
+            return jax.grad(loss)(preference), gradient_tally(batch, "personal")
 
-        own = jax.random.fold_in(key, _STRATEGY)
-        eta, steps = self.strategy_step_size, self.strategy_steps
-        preference, tally = walk(self, own, client.preference, data, gradient, step_size=eta, steps=steps)
+        own, descent = jax.random.fold_in(key, _STRATEGY), Descent(PLAIN, self.strategy_step_size)
+        preference, tally = walk(self, own, client.preference, data, gradient, descent, steps=self.strategy_steps)
         drawn = preference + _noise(jax.random.fold_in(key, _START), preference)
         start = _mix((drawn >= 0).astype(drawn.dtype), sent.shared, client.personal)
         return Working(start, preference, self.draw_batches(key, data)), tally

@@ -166,14 +166,10 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         return toward(client.averaged, client.personal, missed)
 
 
+_SUMMARY = "a shared model plus a correction per client"
+_ERRATA = ("E000-1", "E000-2", "E000-3", "E000-4", "E000-5", "E000-6")
 METHODS = {
     "personalized_local_sgd": Method(
-        PersonalizedLocalSGD,
-        "additive",
-        {},
-        PLSGD,
-        "a shared model plus a correction per client",
-        theory=PERSONALIZED_LOCAL_SGD,
-        errata=("E000-1", "E000-2", "E000-3", "E000-4", "E000-5", "E000-6"),
+        PersonalizedLocalSGD, "additive", {}, PLSGD, _SUMMARY, theory=PERSONALIZED_LOCAL_SGD, errata=_ERRATA
     ),
 }

@@ -125,14 +125,5 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
-METHODS = {
-    "pfedme": Method(
-        PFedMe,
-        "mx2",
-        {},
-        _DINH,
-        "a shared model learnt from proximal steps toward personal ones",
-        theory=PFEDME,
-        errata=("E002-12",),
-    ),
-}
+_SUMMARY = "a shared model learnt from proximal steps toward personal ones"
+METHODS = {"pfedme": Method(PFedMe, "mx2", {}, _DINH, _SUMMARY, theory=PFEDME, errata=("E002-12",))}

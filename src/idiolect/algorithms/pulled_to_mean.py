@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import iterations_before_message, no_rows
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, Models, RowReads, beyond_theory, setting, settings, tree
+from idiolect.core import NOTHING, Algorithm, Fit, Models, beyond_theory, population, setting, settings, tree
+from idiolect.core.kinds import Changes, RowReads
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 

@@ -6,7 +6,8 @@ from idiolect.core.algorithm import Algorithm as Algorithm
 from idiolect.core.algorithm import Fit as Fit
 from idiolect.core.algorithm import Models as Models
 from idiolect.core.algorithm import beyond_theory as beyond_theory
-from idiolect.core.batched import Batched as Batched
+from idiolect.core.algorithm import population as population
+from idiolect.core.batches import Batched as Batched
 from idiolect.core.checks import DivergedError as DivergedError
 from idiolect.core.checks import RequestError as RequestError
 from idiolect.core.checks import setting as setting

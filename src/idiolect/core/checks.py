@@ -22,6 +22,7 @@ from idiolect.record.errors import RequestError as RequestError
 
 LARGEST = float(np.finfo(np.float32).max)
 FEW = 4  # entries that a sentence can show
+_OBEYS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
 class Range(NamedTuple):
@@ -50,13 +51,8 @@ class Range(NamedTuple):
 
     def _bounds(self) -> list[tuple[str, float, Callable[[np.ndarray, float], np.ndarray]]]:
         """(word, bound, comparison) of those that are set."""
-        every = (
-            ("above", self.above, operator.gt),
-            ("at least", self.at_least, operator.ge),
-            ("below", self.below, operator.lt),
-            ("at most", self.at_most, operator.le),
-        )
-        return [(word, bound, obeys) for word, bound, obeys in every if bound is not None]
+        every = ((name.replace("_", " "), getattr(self, name), obeys) for name, obeys in _OBEYS.items())
+        return [rule for rule in every if rule[1] is not None]
 
 
 def setting(

@@ -50,6 +50,11 @@ class ClientData(NamedTuple):
     weights: Array | None = None  # (capacity,) of mean 1 over the real rows; none: every row counts 1
 
     @property
+    def parts(self) -> tuple[Array, Array, Array | None]:
+        """What has an entry per row."""
+        return self.inputs, self.targets, self.weights
+
+    @property
     def capacity(self) -> int:
         """Rows including the padding."""
         return int(self.targets.shape[0])
@@ -104,16 +109,15 @@ class Rows:
         counts = (self.offsets[clients + 1] - self.offsets[clients]).astype(np.int32)
         if capacity is None:
             capacity = int(counts.max(initial=0))
+        shapes = [(part, (len(clients), capacity, *part.shape[1:])) for part in (self.inputs, self.targets)]
         if len(clients) and (counts == capacity).all() and (np.diff(clients) == 1).all():
             # one after another and nothing to pad: copied at once
             whole = slice(self.offsets[clients[0]], self.offsets[clients[-1] + 1])
-            both = (np.array(part[whole]) for part in (self.inputs, self.targets))
-            inputs, targets = (part.reshape(len(clients), capacity, *part.shape[1:]) for part in both)
-            return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
-        inputs = np.zeros((len(clients), capacity, *self.inputs.shape[1:]), self.inputs.dtype)
-        targets = np.zeros((len(clients), capacity, *self.targets.shape[1:]), self.targets.dtype)
-        for row, client in enumerate(clients):
-            inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
+            inputs, targets = (np.array(part[whole]).reshape(shape) for part, shape in shapes)
+        else:
+            inputs, targets = (np.zeros(shape, part.dtype) for part, shape in shapes)
+            for row, client in enumerate(clients):
+                inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
         return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
 
     def _pad_weights(self, clients: np.ndarray, capacity: int) -> np.ndarray | None:
@@ -144,13 +148,12 @@ def join_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
     owner = np.concatenate([np.repeat(np.arange(rows.clients), rows.counts) for rows in (first, second)])
     order = np.argsort(owner, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(first.counts + second.counts)]).astype(np.int64)
-    inputs, targets = (
-        np.concatenate([getattr(rows, part) for rows in (first, second)])[order] for part in ("inputs", "targets")
-    )
-    weights = None
-    if first.weights is not None and second.weights is not None:
-        weights = np.concatenate([first.weights, second.weights])[order]
-    return Rows(inputs, targets, offsets, weights), order
+
+    def both(part: str) -> np.ndarray:
+        return np.concatenate([getattr(rows, part) for rows in (first, second)])[order]
+
+    weights = None if first.weights is None or second.weights is None else both("weights")
+    return Rows(both("inputs"), both("targets"), offsets, weights), order
 
 
 def masked_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:

@@ -55,6 +55,15 @@ def pull(gradient: Params, strength: Any, here: Params, there: Params, biases: A
     return jax.tree_util.tree_map_with_path(one, gradient, here, there)
 
 
+def normal(key: jax.Array, like: Params) -> Params:
+    """Independent normal draws of the same shapes."""
+    leaves, form = jax.tree.flatten(like)
+    # a key per array: two arrays of one shape would get the same draws, and their difference none
+    keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
+    drawn = [jax.random.normal(own, jnp.shape(leaf), leaf.dtype) for own, leaf in zip(keys, leaves)]
+    return jax.tree.unflatten(form, drawn)
+
+
 def zeros(tree: Params) -> Params:
     """Zeros of the same shapes."""
     return jax.tree.map(jnp.zeros_like, tree)

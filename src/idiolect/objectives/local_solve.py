@@ -95,8 +95,7 @@ def _accelerated_step(gradient_at: Callable[[Any], Any], now: _Progress) -> _Pro
     onward = (moved, point, gradient, jnp.where(uphill, one, inertia), now.curvature)
     # taken back to the best point seen, not to the last one: momentum may have gone wrong some steps ago
     back = (best, best, best_gradient, one, 1.2 * steepness)
-    chosen = tree.choose(steepness > now.curvature, back, onward)
-    last, point, gradient, inertia, curvature = chosen
+    last, point, gradient, inertia, curvature = tree.choose(steepness > now.curvature, back, onward)
     return _Progress(last, point, gradient, inertia, curvature, best, best_gradient, now.gradients + 1)
 
 

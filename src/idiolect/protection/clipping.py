@@ -24,11 +24,7 @@ def clip(moves: Tree, bound: ArrayLike) -> Tree:
 
 def add_noise(key: Key, deviation: ArrayLike, moves: Tree) -> Tree:
     """Independent normal noise on every number."""
-    leaves, structure = jax.tree.flatten(moves)
-    # a key per array: two arrays of one shape would get the same noise, and their difference none
-    keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
-    noisy = [leaf + deviation * jax.random.normal(own, leaf.shape, leaf.dtype) for own, leaf in zip(keys, leaves)]
-    return jax.tree.unflatten(structure, noisy)
+    return tree.add(moves, tree.scale(deviation, tree.normal(key, moves)))
 
 
 def noise_key(secret: Secret | None, key: Key) -> Key:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from idiolect.core import tree
 from idiolect.core.kinds import Changes
@@ -75,12 +75,9 @@ class ProtectedReduction:
         assert self.protection.robustness is not None
         moves = self._moves(uploads)
         # one row per client of all its arrays: Krum and the geometric median judge whole uploads by their distance
-        leaves, structure = jax.tree.flatten(moves)
-        table = jnp.concatenate([leaf.reshape(len(there), -1) for leaf in leaves], axis=1)
-        middle = robust_mean(self.protection.robustness, table, there)
-        ends = list(itertools.accumulate(leaf[0].size for leaf in leaves))[:-1]
-        parts = [part.reshape(leaf.shape[1:]) for part, leaf in zip(jnp.split(middle, ends), leaves)]
-        moved: Moves = jax.tree.unflatten(structure, parts)
+        table = jax.vmap(lambda own: ravel_pytree(own)[0])(moves)
+        _, read = ravel_pytree(tree.take(moves, 0))
+        moved: Moves = read(robust_mean(self.protection.robustness, table, there))
         return moved
 
     def _moves(self, upload: Tree) -> Moves:

@@ -8,10 +8,9 @@ their privacy; what never leaves the client is computed with `unprotected(object
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,29 +20,23 @@ from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import Array, Batch, ClientData
 from idiolect.core.keys import Key, Secret, secret_words
 from idiolect.core.objective import Objective, unprotected
+from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.protection.choices import RowPrivacy
 from idiolect.protection.clipping import add_noise, clip, noise_key
 from idiolect.protection.row_sampling import flip_coins, take_sampled
-from idiolect.protection.subclass import subclass
+from idiolect.protection.subclass import Before, put_before, values_of
 
 Owner = TypeVar("Owner", bound=Algorithm)
 Gradient = Callable[[Key, Batch], tuple[Any, Tally]]
 HELD = 2**20  # numbers of single rows' gradients that a client holds at once: 4 MB in float32
 
-if TYPE_CHECKING:  # they stand before another class in the order of bases, and are none by themselves
-    _Objective = Any
-    _Batched = Any
-else:
-    _Objective = _Batched = object
-
 
 def hide_rows(algorithm: Owner, privacy: RowPrivacy) -> Owner:
     """The algorithm with noisy gradients on batches by coins; only for one that was not refused."""
-    values = _values_of(algorithm) | {"objective": _with_noise(algorithm.objective, privacy)}
-    made: Owner = _hiding_class(type(algorithm))(**values)
-    return made
+    noisy = put_before(algorithm.objective, NoisyGradients, row_privacy=privacy)
+    return put_before(dataclasses.replace(algorithm, objective=noisy), HidesRows)
 
 
 def with_private_rows(algorithm: Owner) -> Owner:
@@ -55,31 +48,7 @@ def with_private_rows(algorithm: Owner) -> Owner:
     return dataclasses.replace(algorithm, objective=objective)
 
 
-def _with_noise(objective: Objective, privacy: RowPrivacy) -> Objective:
-    made: Objective = _noisy_class(type(objective))(**_values_of(objective), row_privacy=privacy)
-    return made
-
-
-def _values_of(owner: Any) -> dict[str, Any]:
-    return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
-
-
-@functools.cache
-def _hiding_class(cls: type) -> Any:
-    return subclass(cls, HidesRows)
-
-
-@functools.cache
-def _noisy_class(cls: type) -> Any:
-    fields = {
-        "__annotations__": {"row_privacy": RowPrivacy, "row_secret": Secret | None},
-        "row_privacy": dataclasses.field(default_factory=RowPrivacy),
-        "row_secret": None,
-    }
-    return subclass(cls, NoisyGradients, plain=cls, **fields)
-
-
-class HidesRows(_Batched):  # type: ignore[misc]
+class HidesRows(Before):  # type: ignore[misc]
     """Batches by coins, and models of the client itself without noise."""
 
     def draw_batches(self, key: Key, data: ClientData) -> Any:
@@ -102,20 +71,19 @@ class HidesRows(_Batched):  # type: ignore[misc]
         return super(HidesRows, exact).models(key, sent, client, data)
 
 
-class NoisyGradients(_Objective):  # type: ignore[misc]
+@settings
+class NoisyGradients(Before):  # type: ignore[misc]
     """Every gradient is the mean of the rows' own, each of them clipped, and noise."""
 
-    if TYPE_CHECKING:
-        plain: type
-        row_privacy: RowPrivacy
-        row_secret: Secret | None  # None: noise and coins follow from the run's seed, as a simulation's may
+    row_privacy: RowPrivacy = dataclasses.field(default_factory=RowPrivacy)
+    row_secret: Secret | None = None  # None: noise and coins follow from the run's seed, as a simulation's may
 
     @property
     def unprotected(self) -> Objective:
         """The objective without clip and noise."""
-        values = _values_of(self)
+        values = values_of(self)
         del values["row_privacy"], values["row_secret"]
-        made: Objective = self.plain(**values)
+        made: Objective = type(self).__bases__[1](**values)  # the class that this one stands before
         return made
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:

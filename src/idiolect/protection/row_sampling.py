@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from idiolect.core import tree
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 
@@ -64,10 +65,8 @@ def flip_coins(key: Key, steps: int, batch_size: int, data: ClientData) -> Coins
 
 def take_sampled(data: ClientData, coins: Coins, t: ArrayLike, batch_size: int) -> SampledBatch:
     """Batch `t`."""
-    rows = coins.rows[t]
-    weights = None if data.weights is None else data.weights[rows]
-    expected = jnp.minimum(data.count, batch_size)
-    return SampledBatch(data.inputs[rows], data.targets[rows], coins.heads[t], weights, expected)
+    inputs, targets, weights = tree.take(data.parts, coins.rows[t])
+    return SampledBatch(inputs, targets, coins.heads[t], weights, jnp.minimum(data.count, batch_size))
 
 
 def width_of(batch_size: int) -> int:
