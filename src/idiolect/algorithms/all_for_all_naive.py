@@ -104,5 +104,5 @@ _SUMMARY = "a model per client, each with gradients taken at it; many messages"
 METHODS = {
     "all_for_all_naive": Method(
         AllForAllNaive, "local_only", {}, EVEN, _SUMMARY, theory=ALL_FOR_ALL_NAIVE, errata=("E004-7",)
-    ),
+    )
 }

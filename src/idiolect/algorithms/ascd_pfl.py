@@ -15,9 +15,10 @@ theta = min{0.8, 1/eta}. Stops at a noise floor that shrinks with eta, the same 
 
 from __future__ import annotations
 
-from idiolect.algorithms.block_descent import BlockDescent, Coefficients
+from idiolect.algorithms.block_descent import BlockDescent, Coefficients, Iterate
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Method, setting, settings
+from idiolect.core.types import Scalar
 from idiolect.theory.solver_rules import ASCD_PFL
 
 
@@ -37,10 +38,9 @@ class ASCDPFL(BlockDescent):
         default="x", choices=("x", "stale"), doc="the block that is not sampled follows x, or stays as printed"
     )
 
-    @property
-    def moves_unsampled(self) -> bool:
+    def _coast(self, iterate: Iterate, step: Scalar) -> Iterate:
         """The theory's rule, or the printed one."""
-        return self.unsampled == "x"
+        return super()._coast(iterate, step) if self.unsampled == "x" else iterate
 
     @property
     def coefficients(self) -> Coefficients:

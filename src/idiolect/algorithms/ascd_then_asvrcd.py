@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from idiolect.algorithms import block_descent
 from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.asvrcd_pfl import Accelerated
-from idiolect.algorithms.block_descent import Broadcast, ClientState, Iterate, Working, counted, whole
+from idiolect.algorithms.block_descent import Broadcast, ClientState, Coefficients, Iterate, Working, counted, whole
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Changes, Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
@@ -169,8 +169,9 @@ class ASCDThenASVRCD(Accelerated):
         return switch(_branch(ending), branches)
 
     @property
-    def _two_blocks(self) -> bool:
-        return self.objective.has_shared and self.objective.has_personal
+    def coefficients(self) -> Coefficients:
+        """ASVRCD's."""
+        return self.with_momentum
 
     @property
     def _first(self) -> ASCDPFL:

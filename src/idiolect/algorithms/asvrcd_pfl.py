@@ -29,8 +29,7 @@ class VarianceReduced(BlockDescent):
 
     reduces_variance = True
     changes = Changes(
-        {"gradient": None},
-        unbiased="its snapshot takes the variance out only if what arrives is right in the mean",
+        {"gradient": None}, unbiased="its snapshot takes the variance out only if what arrives is right in the mean"
     )
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
@@ -43,8 +42,9 @@ class VarianceReduced(BlockDescent):
     )
 
     @property
-    def coefficients(self) -> Coefficients:
-        """No momentum: neither z nor v is mixed in, so that the one rule of `BlockDescent` serves both solvers."""
+    def without_momentum(self) -> Coefficients:
+        """Coefficients of plain variance-reduced descent."""
+        # neither z nor v is mixed into x = y, so that the one rule of `BlockDescent` serves both solvers
         return Coefficients(
             shared_step=self.step_size,
             personal_step=self.step_size,
@@ -59,6 +59,11 @@ class SVRCDPFL(VarianceReduced):
 
     accelerated = False
 
+    @property
+    def coefficients(self) -> Coefficients:
+        """No momentum."""
+        return self.without_momentum
+
 
 @settings
 class Accelerated(VarianceReduced):
@@ -70,9 +75,9 @@ class Accelerated(VarianceReduced):
     strong_convexity: float = setting(default=None, at_least=0, theory=True, doc="mu of F; nu = 1 - gamma mu")
 
     @property
-    def coefficients(self) -> Coefficients:
+    def with_momentum(self) -> Coefficients:
         """As in algorithm 4."""
-        return super().coefficients._replace(
+        return self.without_momentum._replace(
             momentum=self.momentum,
             anchor=self.anchor,
             # nu: z is drawn to x as strongly as F is convex; without strong convexity it is pure momentum
@@ -84,6 +89,11 @@ class Accelerated(VarianceReduced):
 @settings
 class ASVRCDPFL(Accelerated):
     """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """With momentum."""
+        return self.with_momentum
 
 
 _ACCELERATED = "accelerated, variance-reduced descent by blocks; exact"

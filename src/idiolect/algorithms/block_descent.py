@@ -28,8 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from idiolect.algorithms import schedule
-from idiolect.algorithms.schedule import Upload
+from idiolect.algorithms.schedule import Upload, iterations_before_message, no_rows, one_batch, rows_ahead
 from idiolect.core import NOTHING, Algorithm, Changes, Fit, RowReads, population, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean
@@ -118,14 +117,9 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def two_block_probability(self, probability: Scalar) -> Scalar:
         """p_w; where there is one block only, that one is always sampled."""
-        if self.objective.has_shared and self.objective.has_personal:
+        if self._two_blocks:
             return probability
         return jnp.ones_like(probability) if self.objective.has_shared else jnp.zeros_like(probability)
-
-    @property
-    def moves_unsampled(self) -> bool:
-        """Whether the block that was not sampled follows x; otherwise its y and z stay."""
-        return True
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Takes any objective that keeps convexity, full or component gradients."""
@@ -172,7 +166,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """Both blocks as they stand."""
         # only the first broadcast carries w itself; later ones carry a mean gradient, which `settle` has used already
         shared = tree.choose(sent.ended == START, self._start(sent.mean), client.shared)
-        return Working(shared, client.personal, schedule.no_rows(self.batch_size)), NOTHING
+        return Working(shared, client.personal, no_rows(self.batch_size)), NOTHING
 
     def steps(self, sent: Broadcast, rows: Any) -> Any:
         """The drawn iterations; fixed where a block is absent, since nothing is drawn then."""
@@ -182,7 +176,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration that samples beta: nothing to send."""
-        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
+        drawn, batch = rows_ahead(key, t, working.drawn, self.batch_size, data)
         personal, tally = self._sample_personal(step_key(key, t), working, batch)
         return Working(self._coast(working.shared, self.coefficients.shared_step), personal, drawn), tally
 
@@ -229,9 +223,13 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return sent.shared, client.personal.y
 
     @property
+    def _two_blocks(self) -> bool:
+        return self.objective.has_shared and self.objective.has_personal
+
+    @property
     def _draws(self) -> bool:
         """Whether the server draws a schedule: between two blocks, or for the refreshes."""
-        return (self.objective.has_shared and self.objective.has_personal) or self.reduces_variance
+        return self._two_blocks or self.reduces_variance
 
     def _start(self, start: Params) -> Iterate:
         z = start if self.accelerated else ()
@@ -245,7 +243,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         stays = 1 - chosen.refresh_probability
         # an iteration is silent if it neither samples w nor refreshes; the first that is not ends the round
         exchanging = 1 - (1 - chosen.shared_probability) * stays
-        iterations = schedule.iterations_before_message(step_key(key, 0), exchanging)
+        iterations = iterations_before_message(step_key(key, 0), exchanging)
         if not self.reduces_variance:
             return iterations, whole(SAMPLE)
         # the message is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
@@ -259,7 +257,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """x."""
         chosen, mixed = self.coefficients, iterate.y
         if self.accelerated:
-            mixed = _toward(mixed, iterate.z, chosen.momentum)
+            mixed = tree.toward(mixed, iterate.z, chosen.momentum)
         if self.reduces_variance and self.accelerated:
             # x = theta1 z + theta2 v + (1 - theta1 - theta2) y, written as y plus two differences
             mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
@@ -269,26 +267,25 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """y and z after the gradient estimate g."""
         chosen, z = self.coefficients, iterate.z
         if self.accelerated:
-            z = tree.descend(_toward(x, z, chosen.keep), chosen.mirror_step, estimate)
+            z = tree.descend(tree.toward(x, z, chosen.keep), chosen.mirror_step, estimate)
         return iterate._replace(y=tree.descend(x, step, estimate), z=z)
 
     def _coast(self, iterate: Iterate, step: Scalar) -> Iterate:
         """An iteration that samples the other block."""
-        if not self.moves_unsampled:
-            return iterate
         if self.reduces_variance:
             # with variance reduction g of this block is not 0 but its full gradient at v
             return self._moved(iterate, self._mixed(iterate), iterate.gradient, step)
         if not self.accelerated:
             return iterate
         x = self._mixed(iterate)
-        return iterate._replace(y=x, z=_toward(x, iterate.z, self.coefficients.keep))
+        return iterate._replace(y=x, z=tree.toward(x, iterate.z, self.coefficients.keep))
 
-    def _estimate(self, scale: Scalar, difference: Params, iterate: Iterate) -> Params:
-        """g of the sampled block."""
-        if not self.reduces_variance:
-            return tree.scale(scale, difference)
-        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.gradient)
+    def _sampled(self, iterate: Iterate, scale: Scalar, difference: Params, step: Scalar) -> Iterate:
+        """An iteration that samples this block."""
+        estimate = tree.scale(scale, difference)
+        if self.reduces_variance:
+            estimate = tree.add(estimate, iterate.gradient)
+        return self._moved(iterate, self._mixed(iterate), estimate, step)
 
     def _difference(self, gradient: Gradient, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) - grad f_j(v), or grad f_j(x) alone."""
@@ -304,15 +301,12 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         chosen = self.coefficients
         # 1/M turns grad f_m into the gradient of F (E002-2); 1/p_beta makes the estimate unbiased over coins
         scale = 1 / ((1 - chosen.shared_probability) * population(self))
-        estimate = self._estimate(scale, difference, working.personal)
-        x = self._mixed(working.personal)
-        return self._moved(working.personal, x, estimate, chosen.personal_step), tally
+        return self._sampled(working.personal, scale, difference, chosen.personal_step), tally
 
     def _received(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
         """w once the mean of the uploads is known."""
         step = self.coefficients.shared_step
-        estimate = self._estimate(1 / self.coefficients.shared_probability, mean, iterate)
-        sampled = self._moved(iterate, self._mixed(iterate), estimate, step)
+        sampled = self._sampled(iterate, 1 / self.coefficients.shared_probability, mean, step)
         if not self.reduces_variance:
             return sampled
         # in the order of the kinds: SAMPLE, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH, REFRESH; v takes the OLD y
@@ -325,7 +319,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return switch(ending, branches)
 
     def _end_in_sample(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
-        batch = schedule.one_batch(key, self.batch_size, data)
+        batch = one_batch(key, self.batch_size, data)
         gradient, tally = self._difference(self.objective.gradient_shared, key, working, batch)
         personal = self._coast(working.personal, self.coefficients.personal_step)
         if self.reduces_variance:  # v takes the old y at once: it is read no more before the refresh that follows
@@ -335,7 +329,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return gradient, personal, tally
 
     def _end_in_step_and_refresh(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
-        batch = schedule.one_batch(key, self.batch_size, data)
+        batch = one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
         # at the old y of both blocks: the snapshot is taken where the iteration began
         gradient, own_gradient, more = self._full_gradients(key, working.shared.y, working.personal.y, data)
@@ -357,10 +351,6 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 def whole(number: ArrayLike) -> Array:
     """As a kind of ending or a count is kept."""
     return jnp.asarray(number, jnp.int32)
-
-
-def _toward(start: Params, end: Params, part: Scalar) -> Params:
-    return jax.tree.map(lambda a, b: a + part * (b - a), start, end)
 
 
 def counted(work: Callable[..., tuple[Any, ...]], *at: Any) -> tuple[Any, ...]:

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.fine_tuning import FineTuned
 from idiolect.algorithms.optimizers import ServerState
 from idiolect.algorithms.tuples import Broadcast
-from idiolect.algorithms.weighting import client_weight
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, setting, settings, tree
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, client_weight, setting, settings, tree
 from idiolect.core.objective import Settles
 from idiolect.core.reduction import grouped_mean
 from idiolect.core.types import Array, ClientData, Key, Params, Reduction, Tally

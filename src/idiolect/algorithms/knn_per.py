@@ -114,5 +114,5 @@ def _squared_distances(queries: Array, rows: Array) -> Array:
 
 _MARFOQ = "Marfoq et al. 2022, Personalized federated learning through local memorization"
 METHODS = {
-    "knn_per": Method(KNNPer, "global_model", BY_ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows"),
+    "knn_per": Method(KNNPer, "global_model", BY_ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows")
 }

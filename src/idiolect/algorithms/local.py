@@ -48,9 +48,9 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a personal block and nothing else."""
-        if self.objective.has_shared or not self.objective.has_personal:
-            return Fit("it trains every client alone and has no shared block; use the local_only objective")
-        return Fit()
+        alone = self.objective.has_personal and not self.objective.has_shared
+        why = "it trains every client alone and has no shared block; use the local_only objective"
+        return Fit(None if alone else why)
 
     def init_server(self, key: Key) -> ServerState:
         """Nothing."""
@@ -91,6 +91,4 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         return nothing
 
 
-METHODS = {
-    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent", theory=LOCAL_SGD),
-}
+METHODS = {"local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent", theory=LOCAL_SGD)}

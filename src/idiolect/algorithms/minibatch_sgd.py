@@ -16,8 +16,7 @@ import optax
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.optimizers import OPTIMIZERS, ServerState, server_optimizer
 from idiolect.algorithms.tuples import Broadcast
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import Fit, Method, RowReads, setting, settings, tree
+from idiolect.core import WEIGHTING, Fit, Method, RowReads, client_weight, setting, settings, tree
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
 
@@ -36,9 +35,8 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        if not self.objective.has_shared or self.objective.has_personal:
-            return Fit("it trains one shared model; use the global_model objective")
-        return Fit()
+        one_model = self.objective.has_shared and not self.objective.has_personal
+        return Fit(None if one_model else "it trains one shared model; use the global_model objective")
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -75,5 +73,5 @@ _SUMMARY = "one model, one large batch per round"
 METHODS = {
     "minibatch_sgd": Method(
         MinibatchSGD, "global_model", {}, _WOODWORTH, _SUMMARY, theory=MINIBATCH_SGD, errata=("E000-1",)
-    ),
+    )
 }

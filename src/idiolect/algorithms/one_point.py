@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import toward
 from idiolect.core import NOTHING, Batched, Changes, settings, step_key, tree
 from idiolect.core.algorithm import Client, Sent, Server
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
@@ -58,7 +57,7 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
         rows = jnp.asarray(batch.rows(), working.rows.dtype)
         seen = working.rows + rows
         part = rows / jnp.maximum(seen, 1)  # by rows: the last batch of an epoch may be short
-        return Working(toward(working.gradient, gradient, part), seen, working.drawn), tally
+        return Working(tree.toward(working.gradient, gradient, part), seen, working.drawn), tally
 
     def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Upload, Any, Tally]:
         """The mean gradient."""

@@ -20,7 +20,7 @@ import jax
 
 from idiolect.algorithms.fine_tuning import FineTuned
 from idiolect.algorithms.optimizers import PLAIN, Descent
-from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
+from idiolect.algorithms.tuples import Broadcast, ClientState, Working
 from idiolect.algorithms.walk import Gradient, walk
 from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, setting, settings, step_key, tree
 from idiolect.core.objective import Parted
@@ -50,9 +50,8 @@ class PartialAveraging(FineTuned[ClientState, Working]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs one model in two parts."""
-        if not isinstance(self.objective, Parted):
-            return Fit("it divides one model into a shared and a personal part; use the ws2 objective")
-        return Fit()
+        parted = isinstance(self.objective, Parted)
+        return Fit(None if parted else "it divides one model into a shared and a personal part; use the ws2 objective")
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
@@ -67,23 +66,17 @@ class PartialAveraging(FineTuned[ClientState, Working]):
             steps, epochs = self.personal_passes * self.local_steps, self.personal_passes * self.epochs
             gradient = self._beside(sent.shared)
             personal, tally = walk(self, own, personal, data, gradient, descent, steps=steps, epochs=epochs)
-        return Working(sent.shared, personal, self.draw_batches(key, data)), tally
+        return Working(sent.shared, ClientState(personal), self.draw_batches(key, data)), tally
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both parts, or on the shared one."""
-        here = (step_key(key, t), working.shared, working.personal, self.batch(t, working.drawn, data))
+        here = (step_key(key, t), working.shared, working.own.personal, self.batch(t, working.drawn, data))
         if self.trains != BOTH:
             gradient, tally = self.objective.gradient_shared(*here)
             return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
         gradients, tally = self.objective.gradients(*here)
-        shared, personal = tree.descend((working.shared, working.personal), self.step_size, gradients)
-        return Working(shared, personal, working.drawn), tally
-
-    def send(
-        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
-    ) -> tuple[Upload, ClientState, Tally]:
-        """The drift of w_m; b_m stays."""
-        return self.upload(sent, working.shared, data), ClientState(working.personal), NOTHING
+        shared, personal = tree.descend((working.shared, working.own.personal), self.step_size, gradients)
+        return Working(shared, ClientState(personal), working.drawn), tally
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """[w, b_m], after fine-tuning of b_m if asked for; [w, b] as received where no round trains b.

@@ -22,9 +22,9 @@ from typing import cast
 from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Upload, Working
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Changes, Fit, Method, RowReads, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
+from idiolect.core.data import WEIGHTING, client_weight
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.solver_rules import PFEDME
@@ -48,9 +48,8 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs the mixture objective."""
-        if not isinstance(self.objective, Mixture):
-            return Fit("its proximal problems are those of the mx2 objective; use that")
-        return Fit()
+        mixture = isinstance(self.objective, Mixture)
+        return Fit(None if mixture else "its proximal problems are those of the mx2 objective; use that")
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -67,23 +66,23 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w, and from theta_m or w."""
         start = sent.shared if self.restart else client.personal
-        return Working(sent.shared, start, self.draw_batches(key, data)), NOTHING
+        return Working(sent.shared, ClientState(start), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One outer iteration: solve for theta_m, then move w_m toward it."""
         batch = batches.take_drawn(data, working.drawn, t) if self.batch_size else data.batch()
-        personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
+        personal, tally = self._solve(step_key(key, t), working.shared, working.own.personal, batch)
         apart = tree.subtract(working.shared, personal)
         # lam (w_m - theta_m) is the gradient of the Moreau envelope where theta_m solves the proximal problem
         shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
-        return Working(shared, personal, working.drawn), tally
+        return Working(shared, ClientState(personal), working.drawn), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The drift of w; theta_m stays."""
         drift = tree.subtract(sent.shared, working.shared)
-        return Upload(drift, client_weight(self.weighting, data)), ClientState(working.personal), NOTHING
+        return Upload(drift, client_weight(self.weighting, data)), working.own, NOTHING
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """w moves toward, to or beyond the mean of the clients' copies."""

@@ -70,8 +70,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         if not isinstance(self.objective, Mixture):
             return Fit("it pulls personal models toward their mean, which only the mx2 objective asks for")
         return beyond_theory(
-            chance,
-            "the paper treats full participation; xbar is the mean of those present, the absent stand still",
+            chance, "the paper treats full participation; xbar is the mean of those present, the absent stand still"
         )
 
     def init_server(self, key: Key) -> ServerState:

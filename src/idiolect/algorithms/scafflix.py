@@ -27,10 +27,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms import schedule
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLIX
-from idiolect.algorithms.schedule import Broadcast, Scheduled
+from idiolect.algorithms.schedule import Broadcast, Scheduled, iterations_before_message, no_rows, one_batch, rows_ahead
 from idiolect.algorithms.tuples import ServerState
 from idiolect.core import NOTHING, Algorithm, Fit, Method, beyond_theory, setting, settings, step_key, tree
 from idiolect.core.kinds import Changes, KeepsPrepared, RowReads
@@ -111,15 +110,15 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.shared, schedule.iterations_before_message(key, self.communication_probability))
+        return Broadcast(server.shared, iterations_before_message(key, self.communication_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m = xbar: one that was absent starts where the others are."""
-        return Working(sent.shared, client.control, client.prepared, schedule.no_rows(self.batch_size)), NOTHING
+        return Working(sent.shared, client.control, client.prepared, no_rows(self.batch_size)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0."""
-        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
+        drawn, batch = rows_ahead(key, t, working.drawn, self.batch_size, data)
         moved, tally = self._moved(step_key(key, t), working, batch)
         return working._replace(iterate=moved, drawn=drawn), tally
 
@@ -127,7 +126,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """Coin 1: xh_m; h_m waits for xbar."""
-        moved, tally = self._moved(key, working, schedule.one_batch(key, self.batch_size, data))
+        moved, tally = self._moved(key, working, one_batch(key, self.batch_size, data))
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:

@@ -144,5 +144,5 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
 
 _KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averaging for federated learning"
 METHODS = {
-    "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates"),
+    "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates")
 }

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = Any  # a NumPy or JAX array, or a tracer of one
+WEIGHTING = ("equal", "samples")  # FedAvg and Flow weigh clients by rows, the other papers equally
 
 
 class Batch(NamedTuple):
@@ -154,6 +155,11 @@ def join_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
 
     weights = None if first.weights is None or second.weights is None else both("weights")
     return Rows(both("inputs"), both("targets"), offsets, weights), order
+
+
+def client_weight(weighting: str, data: ClientData) -> Array:
+    """How much a client counts in the mean of uploads: 1, or its number of training rows; one of `WEIGHTING`."""
+    return jnp.ones(()) if weighting == "equal" else jnp.asarray(data.count).astype(jnp.result_type(float))
 
 
 def masked_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:

@@ -40,6 +40,11 @@ def descend(tree: Params, step_size: ArrayLike, direction: Params) -> Params:
     return jax.tree_util.tree_map_with_path(one, tree, direction)
 
 
+def toward(start: Params, end: Params, part: ArrayLike) -> Params:
+    """start + part * (end - start)."""
+    return jax.tree.map(lambda a, b: a + jnp.asarray(part, a.dtype) * (b - a), start, end)
+
+
 def pull(gradient: Params, strength: Any, here: Params, there: Params, biases: ArrayLike = 1.0) -> Params:
     """gradient + strength (here - there), the gradient of a penalty on the way between; none on a running statistic.
 

@@ -12,13 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from idiolect.core import batches, tree
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
-from idiolect.core.tree import Params
+from idiolect.core import batches, step_key, tree
+from idiolect.core.types import Array, Batch, ClientData, Key, Params
 
 ROUNDING = 2.0  # times the machine's precision, relative to the terms of a gradient: as near zero as it can come
 

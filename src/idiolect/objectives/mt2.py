@@ -7,13 +7,8 @@ from typing import Any
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally, gradient_tally
-from idiolect.core.tree import Params
+from idiolect.core import gradient_tally, setting, settings, tree
+from idiolect.core.types import Batch, Key, Params, Tally
 from idiolect.objectives.rescaled import PulledObjective
 
 

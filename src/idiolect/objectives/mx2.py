@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from idiolect.core import tree
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
+from idiolect.core import gradient_tally, settings, tree
 from idiolect.core.objective import Mixture
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally, gradient_tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Batch, Key, Params, Tally
 from idiolect.objectives.rescaled import PulledObjective
 
 

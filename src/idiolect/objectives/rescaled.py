@@ -5,13 +5,8 @@ from __future__ import annotations
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.checks import RequestError, setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally, gradient_tally
-from idiolect.core.tree import Params
+from idiolect.core import RequestError, gradient_tally, setting, settings, tree
+from idiolect.core.types import Batch, Key, Params, Tally
 from idiolect.objectives.composed import ComposedObjective
 
 

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from idiolect.core.checks import RequestError, nearest
-from idiolect.core.tree import Params
+from idiolect.core import RequestError, nearest
+from idiolect.core.types import Array, Params
 from idiolect.models import Model
 
 _PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<before>(?:: *, *)*)(?P<start>(?:-?\d+)?):(?P<stop>(?:-?\d+)?)\])?")

@@ -7,11 +7,10 @@ from typing import NamedTuple, cast
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.kinds import Changes, SendsChanges
+from idiolect.core import Algorithm, Changes, tree
+from idiolect.core.kinds import SendsChanges
 from idiolect.core.reduction import GroupedMean
-from idiolect.core.tree import Tree
+from idiolect.core.types import Tree
 
 Moves = dict[str, Tree]  # field of the Upload -> its change
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from idiolect.core import tree
-from idiolect.core.keys import Key, Secret
-from idiolect.core.tree import Tree
+from idiolect.core.keys import Secret
+from idiolect.core.types import Key, Tree
 from idiolect.protection.choices import ClientPrivacy
 
 NOISE, COUNT_NOISE = 0x6E6F6973, 0x636F756E  # set noise apart from what the algorithm itself draws with the same key

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from idiolect.core.checks import RequestError
+from idiolect.core import RequestError
 
 NUMBER_BYTES = 8
 DIGIT = 16

@@ -17,10 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from idiolect.core import settings
 from idiolect.core.kinds import Leg, MaskSizes
-from idiolect.core.reduction import Reduction
-from idiolect.core.settings import settings
-from idiolect.core.tree import Tree
+from idiolect.core.types import Reduction, Tree
 from idiolect.protection.choices import SecureAggregation
 from idiolect.protection.ciphers import KEY_BYTES
 from idiolect.protection.fixed_point import NUMBER_BYTES, Digits, digits_of_host, fits, from_digits, to_digits, to_fixed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs: one array of a change as the fewer bytes that are sent, and back.
+"""Codecs: one array of a change as the fewer bytes that are sent, and back; and which arrays are sent at all.
 
 What is sent is these arrays and nothing else, so that the ledger reads the bytes off their types, as always.
 """
@@ -7,18 +7,18 @@ What is sent is these arrays and nothing else, so that the ledger reads the byte
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import math
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from idiolect.core.keys import Key
-from idiolect.core.tree import Tree
+from idiolect.core import RequestError, nearest
+from idiolect.core.statistics import Path, name_of
+from idiolect.core.types import Key, Tree
 from idiolect.protection.choices import Compression
-from idiolect.protection.layers import is_sent
 
-WORD = 8
 TURNS = 2  # of a power iteration, from a start that knows nothing
 
 
@@ -176,13 +176,11 @@ def _quantise(bits: int, key: Key, leaf: jax.Array) -> Quantised:
 def _write_bits(numbers: jax.Array, bits: int) -> jax.Array:
     """Whole numbers below 2^bits as bytes without a gap, the lowest bit first."""
     each = (numbers[:, None] >> jnp.arange(bits, dtype=jnp.uint32)[None]) & 1
-    stream = jnp.pad(each.reshape(-1), (0, -each.size % WORD)).reshape(-1, WORD)
-    return jnp.sum(stream << jnp.arange(WORD, dtype=jnp.uint32)[None], axis=1).astype(jnp.uint8)
+    return jnp.packbits(each.reshape(-1), bitorder="little")
 
 
 def _read_bits(codes: jax.Array, bits: int, count: int) -> jax.Array:
-    stream = (codes.astype(jnp.uint32)[:, None] >> jnp.arange(WORD, dtype=jnp.uint32)[None]) & 1
-    each = stream.reshape(-1)[: count * bits].reshape(count, bits)
+    each = jnp.unpackbits(codes, count=count * bits, bitorder="little").reshape(count, bits).astype(jnp.uint32)
     return jnp.sum(each << jnp.arange(bits, dtype=jnp.uint32)[None], axis=1)
 
 
@@ -218,3 +216,34 @@ def _near(key: Key, matrix: jax.Array, rank: int, shape: tuple[int, ...]) -> Fac
 def _signs(draw: jax.Array, size: int, rank: int, dtype: DTypeLike) -> jax.Array:
     """(size, rank) of +1 and -1: no library rounds them, so that both sides have the same."""
     return jax.random.rademacher(jax.random.key(draw, impl="threefry2x32"), (size, rank), dtype)
+
+
+def keep_sent(codec: Compression | None, moves: Tree) -> Tree:
+    """The changes with zeros for arrays of which nothing is sent; RequestError where a name means none of them."""
+    if codec is None or not codec.only:
+        return moves
+    names = [_layer(path) for path, _ in jax.tree_util.tree_leaves_with_path(moves)]
+    for wanted in codec.only:
+        if not any(_means(wanted, name) for name in names):
+            known = {".".join(name[:depth]) for name in names for depth in range(1, len(name) + 1)}
+            raise RequestError(
+                f"compression.only has {wanted!r}, which is no layer and no pattern of one.{nearest(wanted, known)}"
+            )
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf if is_sent(codec, path) else jnp.zeros_like(leaf), moves
+    )
+
+
+def is_sent(codec: Compression, path: Path) -> bool:
+    """Whether anything is sent of the array at a path that begins with the field of the Upload."""
+    return not codec.only or any(_means(wanted, _layer(path)) for wanted in codec.only)
+
+
+def _layer(path: Path) -> list[str]:
+    """The parts of a parameter's name, without that field."""
+    return name_of(path[1:]).split(".")
+
+
+def _means(wanted: str, name: list[str]) -> bool:
+    """Whether a name or a pattern means a parameter, or a layer that it is in."""
+    return any(fnmatch.fnmatchcase(".".join(name[:depth]), wanted) for depth in range(1, len(name) + 1))

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from idiolect.core import tree
-from idiolect.core.kinds import Changes
-from idiolect.core.reduction import Gathered, GroupedMean, Mean, Reduction, gather
-from idiolect.core.tree import Tree
+from idiolect.core import Changes, tree
+from idiolect.core.reduction import Gathered, GroupedMean, gather
+from idiolect.core.types import Mean, Reduction, Tree
 from idiolect.protection.attacks import attack_together
 from idiolect.protection.changes import Moves
 from idiolect.protection.choices import JOINT_ATTACKS, ClientPrivacy, Protection

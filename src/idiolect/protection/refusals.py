@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.batches import Batched
-from idiolect.core.checks import RequestError
+from idiolect.core import Algorithm, Batched, Prepares, RequestError
 from idiolect.core.kinds import Bills, ReadsRows, SendsChanges
-from idiolect.core.objective import Adapting, Prepares
+from idiolect.core.objective import Adapting
 from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
 from idiolect.protection.changes import changes_of

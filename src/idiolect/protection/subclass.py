@@ -8,7 +8,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from idiolect.core.settings import settings
+from idiolect.core import settings
 
 Owner = TypeVar("Owner")
 

@@ -13,21 +13,15 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Models
-from idiolect.core.data import Array, ClientData
-from idiolect.core.keys import Key, Secret, StartKeys, secret_words
-from idiolect.core.reduction import Reduction
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params, Tree
+from idiolect.core import Algorithm, Models, settings, tree
+from idiolect.core.keys import Secret, secret_words
+from idiolect.core.types import Array, ClientData, Key, Params, Reduction, StartKeys, Tally, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
 from idiolect.protection.choices import Protection
 from idiolect.protection.clipping import COUNT_NOISE, add_noise, change_noise, clip, next_clip, noise_key
-from idiolect.protection.layers import keep_sent
 from idiolect.protection.masked_sums import Masked
-from idiolect.protection.packing import pack_tree, unpack_tree
+from idiolect.protection.packing import keep_sent, pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
 from idiolect.protection.refusals import refuse_masks, refuse_protection, refuse_rows
 from idiolect.protection.row_privacy import hide_rows
