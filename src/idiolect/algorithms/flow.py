@@ -224,9 +224,10 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
     def predict(self, model: Params, inputs: Any) -> Array:
         """Outputs of w_g, or of a personal model by its routes."""
-        if not _has_routes(model):
-            return self.objective.predict(model, inputs)
-        return self._answer(model, inputs)[0]
+        # psi is missing where shares are fixed and the model was read from a file
+        if isinstance(model, dict) and {"shared", "local"} <= set(model) <= {"shared", "local", "routing"}:
+            return self._answer(model, inputs)[0]
+        return self.objective.predict(model, inputs)
 
     def shared_shares(self, model: Params, inputs: Any) -> Array:
         """q_0 of a personal model: (rows, exits), or (rows, time, exits) for tokens."""
@@ -341,11 +342,6 @@ def _row_means(log_shared: Any, targets: Any) -> Array:
 
 def _personal(shared: Params, local: Params, routing: Params) -> dict[str, Params]:
     return {"shared": shared, "local": local, "routing": routing}
-
-
-def _has_routes(model: Params) -> bool:
-    """Whether a model is a personal one; psi is missing where shares are fixed and the model was read from a file."""
-    return isinstance(model, dict) and {"shared", "local"} <= set(model) <= {"shared", "local", "routing"}
 
 
 _TUNED = BY_ROWS | {"fine_tuning_steps": 10}

@@ -68,7 +68,7 @@ class KNNPer(OneModel, PredictsWithMore):
 
     def predict(self, model: Params, inputs: Any) -> Array:
         """Log-probabilities of a personal model; the plain outputs of a shared one."""
-        if not _has_rows(model):
+        if not (isinstance(model, dict) and set(model) == {"parameters", "rows"}):  # a shared one
             return super().predict(model, inputs)
         params, rows = model["parameters"], model["rows"]
         alone = jax.nn.log_softmax(super().predict(params, inputs), axis=-1)
@@ -99,10 +99,6 @@ class KNNPer(OneModel, PredictsWithMore):
         weights = jax.nn.softmax(near / (width * self.kernel_scale), axis=1)
         ballots = jax.nn.one_hot(labels.reshape(-1)[place], classes, dtype=weights.dtype)
         return jnp.sum(weights[:, :, None] * ballots, axis=1)
-
-
-def _has_rows(model: Params) -> bool:
-    return isinstance(model, dict) and set(model) == {"parameters", "rows"}
 
 
 def _squared_distances(queries: Array, rows: Array) -> Array:

@@ -98,11 +98,9 @@ class Rows:
         if self.weights is None:
             return None
         given = np.asarray(self.weights[self.offsets[client] : self.offsets[client + 1]], np.float64)
-        largest = given.max(initial=0.0)
-        if largest == 0:
-            return np.zeros_like(given)
-        given = given / largest  # a sum of huge weights would overflow
-        return given * (len(given) / given.sum())
+        given = given / (given.max(initial=0.0) or 1)  # a sum of huge weights would overflow
+        total = given.sum()
+        return given * (len(given) / total) if total else given
 
     def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
         """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""
@@ -119,17 +117,11 @@ class Rows:
             inputs, targets = (np.zeros(shape, part.dtype) for part, shape in shapes)
             for row, client in enumerate(clients):
                 inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
-        return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
-
-    def _pad_weights(self, clients: np.ndarray, capacity: int) -> np.ndarray | None:
-        if self.weights is None:
-            return None
-        padded = np.zeros((len(clients), capacity))
-        for row, client in enumerate(clients):
-            own = self.weights_of(int(client))
-            assert own is not None
-            padded[row, : len(own)] = own
-        return padded
+        weights = None if self.weights is None else np.zeros((len(clients), capacity))
+        if weights is not None:
+            for row, client in enumerate(clients):
+                weights[row, : counts[row]] = self.weights_of(int(client))
+        return ClientData(inputs, targets, counts, weights)
 
     def select(self, clients: np.ndarray) -> Rows:
         """Only the named clients, in the order given."""

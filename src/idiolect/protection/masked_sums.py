@@ -69,12 +69,9 @@ class ServerMasks:
 
     def unmask(self, answers: Mapping[int, Mapping[int, bytes]]) -> Tree:
         """The sum, as digits."""
-        total, found, place = self.server.unmask(answers), [], 0
-        for form in self.forms:
-            size = math.prod(form.shape)
-            digits = digits_of_host(total[place : place + size].reshape(form.shape))
-            found.append(Digits(jnp.asarray(digits), form.dtype))
-            place += size
+        ends = np.cumsum([math.prod(form.shape) for form in self.forms])
+        parts = zip(np.split(self.server.unmask(answers), ends[:-1]), self.forms)
+        found = [Digits(jnp.asarray(digits_of_host(part.reshape(form.shape))), form.dtype) for part, form in parts]
         return jax.tree.unflatten(self.form, found)
 
 

@@ -35,7 +35,9 @@ class Quantised:
 
     def unpack(self) -> jax.Array:
         """The array."""
-        numbers = _read_bits(self.codes, self.bits, math.prod(self.shape)).astype(self.least.dtype)
+        size, places = math.prod(self.shape), jnp.arange(self.bits, dtype=jnp.uint32)
+        each = jnp.unpackbits(self.codes, count=size * self.bits, bitorder="little").reshape(size, self.bits)
+        numbers = jnp.sum(each.astype(jnp.uint32) << places, axis=1).astype(self.least.dtype)
         return (self.least + numbers * (self.most - self.least) / (2**self.bits - 1)).reshape(self.shape)
 
 
@@ -169,19 +171,9 @@ def _quantise(bits: int, key: Key, leaf: jax.Array) -> Quantised:
     width = jnp.where(most > least, most - least, 1)  # all entries alike: every code is 0
     # rounded up with the chance of what is cut off: right in the mean
     numbers = jnp.floor((leaf - least) / width * steps + jax.random.uniform(key, leaf.shape, leaf.dtype))
-    whole = jnp.clip(numbers, 0, steps).astype(jnp.uint32).reshape(-1)
-    return Quantised(_write_bits(whole, bits), least, most, bits, leaf.shape)
-
-
-def _write_bits(numbers: jax.Array, bits: int) -> jax.Array:
-    """Whole numbers below 2^bits as bytes without a gap, the lowest bit first."""
-    each = (numbers[:, None] >> jnp.arange(bits, dtype=jnp.uint32)[None]) & 1
-    return jnp.packbits(each.reshape(-1), bitorder="little")
-
-
-def _read_bits(codes: jax.Array, bits: int, count: int) -> jax.Array:
-    each = jnp.unpackbits(codes, count=count * bits, bitorder="little").reshape(count, bits).astype(jnp.uint32)
-    return jnp.sum(each << jnp.arange(bits, dtype=jnp.uint32)[None], axis=1)
+    whole = jnp.clip(numbers, 0, steps).astype(jnp.uint32).reshape(-1, 1)
+    each = (whole >> jnp.arange(bits, dtype=jnp.uint32)) & 1  # the lowest bit first
+    return Quantised(jnp.packbits(each.reshape(-1), bitorder="little"), least, most, bits, leaf.shape)
 
 
 def _as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from idiolect.core.keys import Secret, secret_words
 from idiolect.core.types import Array, ClientData, Key, Params, Reduction, StartKeys, Tally, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
-from idiolect.protection.choices import Protection
+from idiolect.protection.choices import ClientPrivacy, Protection
 from idiolect.protection.clipping import COUNT_NOISE, add_noise, change_noise, clip, next_clip, noise_key
 from idiolect.protection.masked_sums import Masked
 from idiolect.protection.packing import keep_sent, pack_tree, unpack_tree
@@ -106,8 +106,7 @@ class Protected(Before):  # type: ignore[misc]
             upload, _, _ = bare.send(key, sent, working, own, rows)
             return take_moves(changes_of(self), sent, upload)
 
-        shapes = jax.eval_shape(first, keys.common, client, data)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.eval_shape(first, keys.common, client, data)
 
     def receive(self, key: Key, sent: Tree, client: Tree, data: ClientData) -> tuple[Tree, Tally]:
         """On rows that an attacker may have changed."""
@@ -129,7 +128,7 @@ class Protected(Before):  # type: ignore[misc]
         if protection.privacy is not None:
             # a weight by rows would reveal how many the client has
             upload = upload._replace(weight=jnp.ones_like(upload.weight))
-            moves, more = self._make_private(key, sent, moves)
+            moves, more = self._make_private(protection.privacy, key, sent, moves)
         # behind the clip, which an attacker need not obey
         moves = attack_moves(protection.attack, key, moves)
         if protection.compression is not None:
@@ -140,10 +139,8 @@ class Protected(Before):  # type: ignore[misc]
         upload = upload._replace(**moves)
         return upload if more is None else Beside(upload, more), kept, tally
 
-    def _make_private(self, key: Key, sent: Tree, moves: Tree) -> tuple[Tree, jax.Array | None]:
+    def _make_private(self, privacy: ClientPrivacy, key: Key, sent: Tree, moves: Tree) -> tuple[Tree, Array | None]:
         """The changes, clipped, with the client's part of the noise; where the clip adapts, b - 1/2."""
-        privacy = self.protection.privacy
-        assert privacy is not None
         bound = sent.more if isinstance(sent, Beside) else privacy.clip
         clipped = clip(moves, bound)
         if privacy.noise == "clients":
