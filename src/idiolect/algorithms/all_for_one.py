@@ -37,6 +37,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
 
     server_only = ("neighbours",)
     row_reads = RowReads()
+    delivers = True  # the target's model goes to every client
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
@@ -97,11 +98,6 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
     def shared_model(self, server: ServerState) -> Params:
         """x."""
         return server.shared
-
-    @property
-    def delivers(self) -> bool:
-        """The target's model goes to every client."""
-        return True
 
     def bill(self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray) -> Messages:
         """Only clients that count are asked."""

@@ -19,7 +19,7 @@ from idiolect.core import NOTHING, Fit, RowReads, batches, beyond_theory, mixing
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import gather
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
 
 _FEW = 8  # cohorts up to this size use their columns of W instead of mixing all gradients
 
@@ -47,6 +47,7 @@ class ModelPerAgent(OnePoint, Listens):
     """A model per client, and gradients that go to several of them; still abstract."""
 
     server_only: ClassVar[tuple[str, ...]] = ("neighbours",)
+    reduction = gather  # gradients are mixed by a matrix
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"
@@ -87,11 +88,6 @@ class ModelPerAgent(OnePoint, Listens):
         """Those of the batches, where they are drawn."""
         walked = "a stream takes rows in an order that is no secret, so that no draw hides them; set order = 'drawn'"
         return RowReads(exact=walked if self.order == "stream" else None)
-
-    @property
-    def reduction(self) -> Reduction:
-        """Gradients are mixed by a matrix."""
-        return gather
 
     def init_server(self, key: Key) -> Any:
         """A common start."""
