@@ -32,13 +32,12 @@ from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.optimizers import CLIENT_OPTIMIZERS, OPTIMIZERS, PLAIN, Descent, server_optimizer
 from idiolect.algorithms.references import FLOW
 from idiolect.algorithms.walk import walk
-from idiolect.core import BY_ROWS, NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core import BY_ROWS, NOTHING, Batched, Method, RowReads, gradient_tally, setting, settings, step_key, tree
 from idiolect.core.control import repeat
 from idiolect.core.data import masked_mean
-from idiolect.core.kinds import Changes, PredictsWithMore, RowReads
+from idiolect.core.kinds import PredictsWithMore
 from idiolect.core.objective import Routable, Routed
-from idiolect.core.tally import gradient_tally
-from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
+from idiolect.core.types import Array, Batch, Changes, ClientData, Fit, Key, Mean, Models, Params, Tally
 
 ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("both", "routing", "none")

@@ -23,9 +23,8 @@ from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.optimizers import PLAIN, Descent
 from idiolect.algorithms.tuples import Broadcast, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, beyond_theory, setting, settings
-from idiolect.core.tally import gradient_tally
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core import BY_ROWS, NOTHING, Method, Models, RowReads, beyond_theory, gradient_tally, setting, settings
+from idiolect.core.types import Array, Batch, ClientData, Fit, Key, Params, StartKeys, Tally
 
 _STRATEGY, _START = 2**31 - 1, 2**31 - 2  # what their draws are named by: no epoch and no step has these numbers
 

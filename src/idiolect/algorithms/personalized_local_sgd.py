@@ -19,9 +19,8 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share
 from idiolect.algorithms.references import PLSGD
-from idiolect.core import NOTHING, Batched, Changes, Fit, Method, Models, RowReads, setting, settings, step_key, tree
-from idiolect.core.data import WEIGHTING, client_weight
-from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
+from idiolect.core import NOTHING, WEIGHTING, Batched, Method, Models, client_weight, setting, settings, step_key, tree
+from idiolect.core.types import Array, Changes, ClientData, Fit, Key, Mean, Params, RowReads, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")

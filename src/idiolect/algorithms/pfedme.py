@@ -17,7 +17,7 @@ weight that it does not document: not here. With R > 1 it stops near the optimum
 
 from __future__ import annotations
 
-from typing import cast
+import dataclasses
 
 from jax.typing import ArrayLike
 
@@ -37,6 +37,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     changes = Changes({"drift": None})
     row_reads = RowReads(exact="it takes several steps on the rows of one batch")
 
+    objective: Mixture = dataclasses.field(kw_only=False)
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")
     step_size: float = setting(default=0.005, above=0, doc="outer step eta")
@@ -53,7 +54,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
-        return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
+        return ServerState(self.objective.to_model(self.objective.init_shared(key)))
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
@@ -74,15 +75,15 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         personal, tally = self._solve(step_key(key, t), working.shared, working.own.personal, batch)
         apart = tree.subtract(working.shared, personal)
         # lam (w_m - theta_m) is the gradient of the Moreau envelope where theta_m solves the proximal problem
-        shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
+        shared = tree.descend(working.shared, self.step_size * self.objective.penalty, apart)
         return Working(shared, ClientState(personal), working.drawn), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The drift of w; theta_m stays."""
-        drift = tree.subtract(sent.shared, working.shared)
-        return Upload(drift, client_weight(self.weighting, data)), working.own, NOTHING
+        weight = client_weight(self.weighting, data)
+        return Upload(tree.subtract(sent.shared, working.shared), weight), working.own, NOTHING
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """w moves toward, to or beyond the mean of the clients' copies."""
@@ -94,7 +95,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
         """w as the objective stores it, and theta_m."""
-        return self._mixture.from_model(sent.shared), client.personal
+        return self.objective.from_model(sent.shared), client.personal
 
     def steps(self, sent: Broadcast, rows: Array) -> int:
         """R."""
@@ -105,13 +106,9 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         drawn = self.local_steps, self.batch_size
         return batches.draw_with_replacement(key, *drawn, data) if self.batch_size else ()
 
-    @property
-    def _mixture(self) -> Mixture:
-        return cast(Mixture, self.objective)
-
     def _solve(self, key: Key, shared: Params, start: Params, batch: Batch) -> tuple[Params, Tally]:
         """K gradient steps on f'_batch(theta) + (lam/2) |theta - w_m|^2."""
-        stored = self._mixture.from_model(shared)
+        stored = self.objective.from_model(shared)
 
         def inner(k: ArrayLike, personal: Params) -> tuple[Params, Tally]:
             gradient, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, cast
 import jax.numpy as jnp
 
 from idiolect.algorithms.schedule import iterations_before_message, no_rows
-from idiolect.core import NOTHING, Algorithm, Fit, Models, beyond_theory, population, setting, settings, tree
-from idiolect.core.kinds import Changes, RowReads
+from idiolect.core import NOTHING, Algorithm, Fit, Models, RowReads, beyond_theory, population, setting, settings, tree
 from idiolect.core.objective import Mixture
-from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
+from idiolect.core.types import Array, Batch, Changes, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
@@ -60,6 +59,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     batch_size = 0  # exact gradients
 
+    objective: Mixture = dataclasses.field(kw_only=False)
     step_size: float = setting(default=None, above=0, theory=True, doc="step a")
     averaging_probability: float = setting(
         default=None, above=0, below=1, theory=True, doc="p, the chance that an iteration is a step toward the mean"
@@ -75,7 +75,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, until the first round."""
-        return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
+        return ServerState(self.objective.to_model(self.objective.init_shared(key)))
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
@@ -113,13 +113,9 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """x_m."""
-        shared = self._mixture.from_model(client.personal)
+        shared = self.objective.from_model(client.personal)
         model, tally = self.objective.personalize(key, shared, client.personal, data.batch())
         return Models(model), tally
-
-    @property
-    def _mixture(self) -> Mixture:
-        return cast(Mixture, self.objective)
 
     @property
     def _scale(self) -> Scalar:
@@ -134,4 +130,4 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     def _away(self, sent: Broadcast, client: ClientState) -> Params:
         """lam (x_m - xbar)."""
-        return tree.scale(self._mixture.penalty, tree.subtract(client.personal, sent.mean))
+        return tree.scale(self.objective.penalty, tree.subtract(client.personal, sent.mean))

@@ -141,11 +141,14 @@ class Rows:
             inputs, targets = (np.zeros(shape, part.dtype) for part, shape in shapes)
             for row, client in enumerate(clients):
                 inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
-        weights = None if self.weights is None else np.zeros((len(clients), capacity))
-        if weights is not None:
-            for row, client in enumerate(clients):
-                weights[row, : counts[row]] = self.weights_of(int(client))
+        weights = None if self.weights is None else self._pad_weights(clients, counts, capacity)
         return ClientData(inputs, targets, counts, weights)
+
+    def _pad_weights(self, clients: np.ndarray, counts: np.ndarray, capacity: int) -> np.ndarray:
+        padded = np.zeros((len(clients), capacity))
+        for row, client in enumerate(clients):
+            padded[row, : counts[row]] = self.weights_of(int(client))
+        return padded
 
     def select(self, clients: np.ndarray) -> Rows:
         """Only the named clients, in the order given."""
