@@ -17,7 +17,6 @@ from idiolect.core.kinds import Listens, SendsInLegs
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import WAYS
 from idiolect.engines.run import Run
-from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
@@ -41,7 +40,7 @@ def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Stat
     chosen = [entry for entry in trained if entry.choice is not None]
     also = []
     used = prepared.constants is not None and not spec.privacy.is_on
-    if used and any(entry.method.algorithm != LOCAL for entry in trained):
+    if used and any(not entry.method.alone for entry in trained):
         also.append(_CONSTANTS)
     if chosen:
         also.append(record.Aside("scores on its validation rows, to choose settings and rounds", len(prepared.scores)))
@@ -137,9 +136,10 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
     spent = 0 if choice is None else choice.spent
     epsilons: tuple[record.ClientEpsilon, ...] = ()
-    if isinstance(entry.spending, RowSpending):
-        epsilons = entry.spending.of_clients(run.ledger.rounds, fitted.names)
-    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected, epsilons)
+    spending, protected = entry.built.spending, entry.built.protected
+    if isinstance(spending, RowSpending):
+        epsilons = spending.of_clients(run.ledger.rounds, fitted.names)
+    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, protected, epsilons)
 
 
 def _method(fit: Fit) -> record.MethodSent:
