@@ -23,8 +23,7 @@ from idiolect.engines.debug import watched_round
 from idiolect.engines.server import open_round, server_init, server_step
 from idiolect.protection import Protection, RowPrivacy, protect, row_privacy, with_private_rows
 from idiolect.protection.clipping import NOISE
-from idiolect.protection.row_privacy import NoisyGradients
-from idiolect.protection.row_sampling import flip_coins, take_sampled, width_of
+from idiolect.protection.row_privacy import NoisyGradients, flip_coins, take_sampled, width_of
 
 CLIENTS, WATCHED, SEED = 6, 2, 5  # of all clients two do their rounds
 PRIVATE = Protection(rows=RowPrivacy(clip=0.3, noise_multiplier=0.8))

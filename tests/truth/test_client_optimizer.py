@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from idiolect.algorithms import Flow, LocalSGD
-from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, Descent
+from idiolect.algorithms.optimizers import CLIENT_OPTIMIZERS, Descent
 from idiolect.core import keys
 from idiolect.core.data import ClientData, Rows
 from idiolect.models import MLP, Linear

@@ -9,7 +9,7 @@ import inspect
 import pytest
 
 from idiolect.algorithms import ALGORITHMS, LocalSGD, PersonalizedLocalSGD, find
-from idiolect.algorithms.server_optimizer import OPTIMIZERS
+from idiolect.algorithms.optimizers import OPTIMIZERS
 from idiolect.core import Algorithm, RequestError, own_code
 from idiolect.core.algorithm import fit_of
 from idiolect.core.settings import check_settings

@@ -51,14 +51,12 @@ class ACDPFL(BlockDescent):
         theta = (jnp.sqrt(nu**2 + 4 * nu) - nu) / 2
         eta = 1 / theta
         return Coefficients(
-            momentum=theta,
-            anchor=0.0,
-            keep=1 / (1 + eta * nu),
-            mirror_step=eta / (total**2 * (1 + eta * nu)),
             shared_step=_ratio(probability, shared),
             personal_step=_ratio(1 - probability, personal),
             shared_probability=probability,
-            refresh_probability=0.0,
+            momentum=theta,
+            keep=1 / (1 + eta * nu),
+            mirror_step=eta / (total**2 * (1 + eta * nu)),
         )
 
 
@@ -67,14 +65,6 @@ def _ratio(above: Scalar, below: Scalar) -> jnp.ndarray:
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1), 0)
 
 
-METHODS = {
-    "acd_pfl": Method(
-        ACDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "accelerated descent by blocks, exact gradients, few rounds",
-        theory=ACD_PFL,
-        errata=("E002-1", "E002-2", "E002-3", "E002-7"),
-    ),
-}
+_SUMMARY = "accelerated descent by blocks, exact gradients, few rounds"
+_ERRATA = ("E002-1", "E002-2", "E002-3", "E002-7")
+METHODS = {"acd_pfl": Method(ACDPFL, "mx2", {}, UNIFIED, _SUMMARY, theory=ACD_PFL, errata=_ERRATA)}

@@ -33,14 +33,6 @@ class AllForAll(ModelPerAgent):
         return ServerState(tree.descend(server.models, self.step_size, self.mixed(self.neighbours, received)))
 
 
-METHODS = {
-    "all_for_all": Method(
-        AllForAll,
-        "local_only",
-        {},
-        EVEN,
-        "a model per client, gradients shared with those who are alike",
-        theory=ALL_FOR_ALL,
-        errata=("E004-1", "E004-4", "E004-5", "E004-6", "E004-7"),
-    ),
-}
+_SUMMARY = "a model per client, gradients shared with those who are alike"
+_ERRATA = ("E004-1", "E004-4", "E004-5", "E004-6", "E004-7")
+METHODS = {"all_for_all": Method(AllForAll, "local_only", {}, EVEN, _SUMMARY, theory=ALL_FOR_ALL, errata=_ERRATA)}

@@ -14,7 +14,7 @@ as printed; "restart" begins every phase at the common start, and delivers what 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -71,8 +71,7 @@ class AllForAllAdaptive(ModelPerAgent):
         """x_i to client i, or x0 where a phase begins anew."""
         if not self._restarts:
             return Broadcast(PerClient(server.models))
-        assert self.phases is not None
-        begins = jnp.any(server.round == self.phases.end)
+        begins = jnp.any(server.round == self._ends)
         return Broadcast(PerClient(tree.choose(begins, self.everywhere(server.start), server.models)))
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
@@ -81,9 +80,8 @@ class AllForAllAdaptive(ModelPerAgent):
         models = tree.descend(sent.model.values, eta, self.mixed(neighbours, received))
         number, finished = server.round + 1, server.finished
         if self._restarts:
-            assert self.phases is not None
             # until the first phase ends there is nothing better than the iterate
-            ends = jnp.any(number == self.phases.end) | (number < self.phases.end[0])
+            ends = jnp.any(number == self._ends) | (number < self._ends[0])
             finished = tree.choose(ends, models, finished)
         return ServerState(models, number, server.start, finished)
 
@@ -94,6 +92,10 @@ class AllForAllAdaptive(ModelPerAgent):
     @property
     def _restarts(self) -> bool:
         return self.between_phases == "restart" and self.phases is not None
+
+    @property
+    def _ends(self) -> Array:
+        return cast(Phases, self.phases).end
 
     def _phase(self, number: Any) -> tuple[Any, Neighbours | None]:
         """eta_q and Lambda_q of a round."""
@@ -110,27 +112,16 @@ class AllForAllAdaptive(ModelPerAgent):
         if self.phases is None or self.discrepancies is None:
             return super().reach(rounds)
         places = np.searchsorted(np.asarray(self.phases.end)[:-1], rounds, side="right")
-        return np.stack([self._reach_of(int(place)) for place in places])
-
-    def _reach_of(self, place: int) -> np.ndarray:
-        if place not in self._known_reach:
-            assert self.phases is not None
-            assert self.discrepancies is not None
-            self._known_reach[place] = mixing.reach(mixing.within(self.discrepancies, self.phases.accuracy[place]))
-        return self._known_reach[place]
+        known = self._known_reach
+        for place in set(places.tolist()) - set(known):
+            known[place] = mixing.reach(mixing.within(self.discrepancies, self.phases.accuracy[place]))
+        return np.stack([known[place] for place in places.tolist()])
 
     @functools.cached_property
     def _known_reach(self) -> dict[int, np.ndarray]:
         return {}
 
 
-METHODS = {
-    "all_for_all_adaptive": Method(
-        AllForAllAdaptive,
-        "local_only",
-        {},
-        EVEN,
-        "all-for-all whose neighbourhoods shrink as samples come in",
-        errata=("E004-3", "E004-4", "E004-8"),
-    ),
-}
+_SUMMARY = "all-for-all whose neighbourhoods shrink as samples come in"
+_ERRATA = ("E004-3", "E004-4", "E004-8")
+METHODS = {"all_for_all_adaptive": Method(AllForAllAdaptive, "local_only", {}, EVEN, _SUMMARY, errata=_ERRATA)}

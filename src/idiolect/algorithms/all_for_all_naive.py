@@ -17,9 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
-from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
-from idiolect.core import Method, RowReads, setting, settings, tree
+from idiolect.core import Method, RowReads, population, setting, settings, tree
 from idiolect.core.kinds import Messages
 from idiolect.core.types import Array, Batch, Key, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
@@ -53,10 +52,6 @@ class AllForAllNaive(ModelPerAgent):
         """x_j to client j."""
         return Broadcast(PerClient(server.models), ())
 
-    def evaluated(self, sent: Broadcast) -> Params:
-        """The listeners' models."""
-        return sent.models
-
     def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j at every listener's model, counted without the padding; the rows are read once."""
         gradients = jax.vmap(lambda model: self.objective.gradient_personal(key, (), model, batch)[0])(sent.models)
@@ -85,13 +80,10 @@ class AllForAllNaive(ModelPerAgent):
         """A model down and a gradient up for every true listener; between peers each is sent and received."""
         listeners, weights = map(np.asarray, self._listeners())
         helped = (weights > 0).sum(axis=0)
-        slots = len(weights)
-        each = tree.size_in_bytes(upload.gradient) // slots
-        if self.route == "server":
-            number = int(helped[clients[present]].sum())
-            return Messages(number, number, number * each, number * each)
-        itself = ((weights > 0) & (listeners == np.arange(len(helped))[None])).sum(axis=0)
-        number = 2 * int((helped - itself)[clients[present]].sum())
+        each = tree.size_in_bytes(upload.gradient) // len(weights)
+        if self.route == "peers":
+            helped = 2 * (helped - ((weights > 0) & (listeners == np.arange(len(helped))[None])).sum(axis=0))
+        number = int(helped[clients[present]].sum())
         return Messages(number, number, number * each, number * each)
 
     def _listeners(self) -> tuple[Any, Any]:
@@ -108,14 +100,9 @@ class AllForAllNaive(ModelPerAgent):
         return order.astype(jnp.int32), jnp.take_along_axis(matrix, order, axis=0)
 
 
+_SUMMARY = "a model per client, each with gradients taken at it; many messages"
 METHODS = {
     "all_for_all_naive": Method(
-        AllForAllNaive,
-        "local_only",
-        {},
-        EVEN,
-        "a model per client, each with gradients taken at it; many messages",
-        theory=ALL_FOR_ALL_NAIVE,
-        errata=("E004-7",),
-    ),
+        AllForAllNaive, "local_only", {}, EVEN, _SUMMARY, theory=ALL_FOR_ALL_NAIVE, errata=("E004-7",)
+    )
 }

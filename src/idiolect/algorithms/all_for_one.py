@@ -15,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint
-from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
 from idiolect.algorithms.tuples import ServerState
-from idiolect.core import Fit, Method, RowReads, beyond_theory, setting, settings, tree
+from idiolect.core import Fit, Method, RowReads, beyond_theory, population, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, PerClient, Tally
@@ -38,6 +37,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
 
     server_only = ("neighbours",)
     row_reads = RowReads()
+    delivers = True  # the target's model goes to every client
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
@@ -81,10 +81,6 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         """x."""
         return Broadcast(server.shared, ())
 
-    def evaluated(self, sent: Broadcast) -> Params:
-        """x."""
-        return sent.shared
-
     def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) on a batch; not worked out, and not counted, where no client wants it."""
         gradient, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
@@ -102,11 +98,6 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
     def shared_model(self, server: ServerState) -> Params:
         """x."""
         return server.shared
-
-    @property
-    def delivers(self) -> bool:
-        """The target's model goes to every client."""
-        return True
 
     def bill(self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray) -> Messages:
         """Only clients that count are asked."""
@@ -128,14 +119,6 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         return jnp.zeros(agents, weights.dtype).at[whom].add(weights)
 
 
-METHODS = {
-    "all_for_one": Method(
-        AllForOne,
-        "global_model",
-        {},
-        EVEN,
-        "one client's model from the gradients of those who are alike",
-        theory=ALL_FOR_ONE,
-        errata=("E004-2", "E004-7"),
-    ),
-}
+_SUMMARY = "one client's model from the gradients of those who are alike"
+_ERRATA = ("E004-2", "E004-7")
+METHODS = {"all_for_one": Method(AllForOne, "global_model", {}, EVEN, _SUMMARY, theory=ALL_FOR_ONE, errata=_ERRATA)}

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
-from idiolect.algorithms.tuples import Broadcast, Upload
+from idiolect.algorithms.tuples import Broadcast, Working
 from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree, unprotected
 from idiolect.core.types import Array, ClientData, Key, Params, PerClient, StartKeys, Tally
 
@@ -29,15 +29,6 @@ class ClientState(NamedTuple):
 
     personal: Params
     own_share: Any
-
-
-class Working(NamedTuple):
-    """w_m, v_m, a_m where it is learnt, and the rows of the round."""
-
-    shared: Params
-    personal: Params
-    own_share: Any
-    drawn: Array
 
 
 @settings
@@ -61,43 +52,30 @@ class APFL(FederatedAveraging[ClientState, Working]):
         share = jnp.asarray(self.own_share, jnp.result_type(float)) if self.learn_share else ()
         return ClientState(self.objective.init_shared(keys.common), share), NOTHING
 
-    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
-        """Start from w and the client's own v_m."""
-        return Working(sent.shared, client.personal, client.own_share, self.draw_batches(key, data)), NOTHING
-
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient at w_m, one at the mix."""
         moved, tally = super().step(key, t, sent, working, data)
-        batch, mixed = self.batch(t, working.drawn, data), self._mix(working.shared, working)
+        own, share, batch = working.own, working.own.own_share, self.batch(t, working.drawn, data)
+        mixed = self._mix(working.shared, own)
         own_gradient, own_tally = unprotected(self.objective).gradient_shared(step_key(key, t), mixed, (), batch)
-        share = working.own_share
         if self.learn_share:
             # d f(z_m) / d a, at the old point as the other two gradients
-            along = tree.inner(tree.subtract(working.personal, working.shared), own_gradient)
+            along = tree.inner(tree.subtract(own.personal, working.shared), own_gradient)
             share = jnp.clip(share - self.step_size * along, 0, 1)
-        personal = tree.descend(working.personal, self.step_size * self._share(working), own_gradient)
-        return moved._replace(personal=personal, own_share=share), tally.plus(own_tally.as_personal())
-
-    def send(
-        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
-    ) -> tuple[Upload, ClientState, Tally]:
-        """The drift of w_m; v_m stays."""
-        kept = ClientState(working.personal, working.own_share)
-        return self.upload(sent, working.shared, data), kept, NOTHING
+        personal = tree.descend(own.personal, self.step_size * self._share(own), own_gradient)
+        return moved._replace(own=ClientState(personal, share)), tally.plus(own_tally.as_personal())
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """a v_m + (1-a) w."""
         return self.personalized(key, self._mix(sent.shared, client), data)
 
-    def _share(self, own: ClientState | Working) -> Any:
+    def _share(self, own: ClientState) -> Any:
         return own.own_share if self.learn_share else self.own_share
 
-    def _mix(self, shared: Params, own: ClientState | Working) -> Params:
+    def _mix(self, shared: Params, own: ClientState) -> Params:
         share = self._share(own)
         return jax.tree.map(lambda v, w: share * v + (1 - share) * w, own.personal, shared)
 
 
 _DENG = "Deng, Kamani and Mahdavi 2020, Adaptive personalized federated learning"
-METHODS = {
-    "apfl": Method(APFL, "global_model", {}, _DENG, "FedAvg, mixed on each client with a model of its own"),
-}
+METHODS = {"apfl": Method(APFL, "global_model", {}, _DENG, "FedAvg, mixed on each client with a model of its own")}

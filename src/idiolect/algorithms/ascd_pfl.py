@@ -15,9 +15,10 @@ theta = min{0.8, 1/eta}. Stops at a noise floor that shrinks with eta, the same 
 
 from __future__ import annotations
 
-from idiolect.algorithms.block_descent import BlockDescent, Coefficients
+from idiolect.algorithms.block_descent import BlockDescent, Coefficients, Iterate
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Method, setting, settings
+from idiolect.core.types import Scalar
 from idiolect.theory.solver_rules import ASCD_PFL
 
 
@@ -37,34 +38,23 @@ class ASCDPFL(BlockDescent):
         default="x", choices=("x", "stale"), doc="the block that is not sampled follows x, or stays as printed"
     )
 
-    @property
-    def moves_unsampled(self) -> bool:
+    def _coast(self, iterate: Iterate, step: Scalar) -> Iterate:
         """The theory's rule, or the printed one."""
-        return self.unsampled == "x"
+        return super()._coast(iterate, step) if self.unsampled == "x" else iterate
 
     @property
     def coefficients(self) -> Coefficients:
         """As in algorithm 5."""
         return Coefficients(
-            momentum=self.momentum,
-            anchor=0.0,
-            keep=1 - self.mirror_step * self.strong_convexity,
-            mirror_step=self.mirror_step,
             shared_step=self.step_size,
             personal_step=self.step_size,
             shared_probability=self.two_block_probability(self.shared_probability),
-            refresh_probability=0.0,
+            momentum=self.momentum,
+            keep=1 - self.mirror_step * self.strong_convexity,
+            mirror_step=self.mirror_step,
         )
 
 
-METHODS = {
-    "ascd_pfl": Method(
-        ASCDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "accelerated descent by blocks on single rows; to a floor",
-        theory=ASCD_PFL,
-        errata=("E002-3", "E002-7", "E002-12"),
-    ),
-}
+_SUMMARY = "accelerated descent by blocks on single rows; to a floor"
+_ERRATA = ("E002-3", "E002-7", "E002-12")
+METHODS = {"ascd_pfl": Method(ASCDPFL, "mx2", {}, UNIFIED, _SUMMARY, theory=ASCD_PFL, errata=_ERRATA)}

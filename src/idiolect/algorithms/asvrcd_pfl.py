@@ -29,8 +29,7 @@ class VarianceReduced(BlockDescent):
 
     reduces_variance = True
     changes = Changes(
-        {"gradient": None},
-        unbiased="its snapshot takes the variance out only if what arrives is right in the mean",
+        {"gradient": None}, unbiased="its snapshot takes the variance out only if what arrives is right in the mean"
     )
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
@@ -45,12 +44,8 @@ class VarianceReduced(BlockDescent):
     @property
     def without_momentum(self) -> Coefficients:
         """Coefficients of plain variance-reduced descent."""
+        # neither z nor v is mixed into x = y, so that the one rule of `BlockDescent` serves both solvers
         return Coefficients(
-            # x = y: neither z nor v is mixed in, so that the one rule of `BlockDescent` serves both solvers
-            momentum=0.0,
-            anchor=0.0,
-            keep=0.0,
-            mirror_step=0.0,
             shared_step=self.step_size,
             personal_step=self.step_size,
             shared_probability=self.two_block_probability(self.shared_probability),
@@ -71,8 +66,8 @@ class SVRCDPFL(VarianceReduced):
 
 
 @settings
-class ASVRCDPFL(VarianceReduced):
-    """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
+class Accelerated(VarianceReduced):
+    """Variance-reduced descent with momentum; still abstract."""
 
     momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
     anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")
@@ -80,7 +75,7 @@ class ASVRCDPFL(VarianceReduced):
     strong_convexity: float = setting(default=None, at_least=0, theory=True, doc="mu of F; nu = 1 - gamma mu")
 
     @property
-    def coefficients(self) -> Coefficients:
+    def with_momentum(self) -> Coefficients:
         """As in algorithm 4."""
         return self.without_momentum._replace(
             momentum=self.momentum,
@@ -91,23 +86,20 @@ class ASVRCDPFL(VarianceReduced):
         )
 
 
+@settings
+class ASVRCDPFL(Accelerated):
+    """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """With momentum."""
+        return self.with_momentum
+
+
+_ACCELERATED = "accelerated, variance-reduced descent by blocks; exact"
+_PLAIN = "variance-reduced descent by blocks, no momentum; exact"
+_ERRATA = ("E002-4", "E002-7", "E002-11", "E002-12")
 METHODS = {
-    "asvrcd_pfl": Method(
-        ASVRCDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "accelerated, variance-reduced descent by blocks; exact",
-        theory=ASVRCD_PFL,
-        errata=("E002-4", "E002-7", "E002-11", "E002-12"),
-    ),
-    "svrcd_pfl": Method(
-        SVRCDPFL,
-        "mx2",
-        {},
-        UNIFIED,
-        "variance-reduced descent by blocks, no momentum; exact",
-        theory=SVRCD_PFL,
-        errata=("E002-5",),
-    ),
+    "asvrcd_pfl": Method(ASVRCDPFL, "mx2", {}, UNIFIED, _ACCELERATED, theory=ASVRCD_PFL, errata=_ERRATA),
+    "svrcd_pfl": Method(SVRCDPFL, "mx2", {}, UNIFIED, _PLAIN, theory=SVRCD_PFL, errata=("E002-5",)),
 }

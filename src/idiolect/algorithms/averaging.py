@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
@@ -43,11 +42,6 @@ class Upload(NamedTuple):
 def share(new: ArrayLike, count: ArrayLike, decay: Scalar) -> Array:
     """Weight of the newest `new` among `count` iterates, in [0, 1]; 0 when there are none yet."""
     return _weight(new, decay) / jnp.maximum(_weight(count, decay), 1)  # S(count) >= 1 as soon as there is one
-
-
-def toward(average: Params, newest: Params, part: ArrayLike) -> Params:
-    """average + part * (newest - average)."""
-    return jax.tree.map(lambda old, new: old + jnp.asarray(part, old.dtype) * (new - old), average, newest)
 
 
 def _weight(count: ArrayLike, decay: Scalar) -> Array:

@@ -28,10 +28,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from idiolect.algorithms import schedule
-from idiolect.algorithms.population import population
-from idiolect.algorithms.schedule import Upload
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, RowReads, settings, step_key, tree
+from idiolect.algorithms.schedule import Upload, iterations_before_message, no_rows, one_batch, rows_ahead
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, RowReads, population, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Reduction, Scalar, StartKeys, Tally
@@ -51,16 +49,16 @@ class Iterate(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """What turns the iteration above into a solver."""
+    """What turns the iteration above into a solver; x = y, without z and v, unless told otherwise."""
 
-    momentum: Scalar  # theta1
-    anchor: Scalar  # theta2
-    keep: Scalar  # nu
-    mirror_step: Scalar  # gamma
     shared_step: Scalar  # eta of w
     personal_step: Scalar  # eta of beta
     shared_probability: Scalar  # p_w
-    refresh_probability: Scalar  # rho
+    momentum: Scalar = 0.0  # theta1
+    anchor: Scalar = 0.0  # theta2
+    keep: Scalar = 0.0  # nu
+    mirror_step: Scalar = 0.0  # gamma
+    refresh_probability: Scalar = 0.0  # rho
 
 
 class ServerState(NamedTuple):
@@ -98,6 +96,7 @@ class Working(NamedTuple):
 
 
 Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
+Ended = tuple[Params, Iterate, Tally]  # what goes up, beta_m after the round, the cost
 
 
 @settings
@@ -118,14 +117,9 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def two_block_probability(self, probability: Scalar) -> Scalar:
         """p_w; where there is one block only, that one is always sampled."""
-        if self.objective.has_shared and self.objective.has_personal:
+        if self._two_blocks:
             return probability
         return jnp.ones_like(probability) if self.objective.has_shared else jnp.zeros_like(probability)
-
-    @property
-    def moves_unsampled(self) -> bool:
-        """Whether the block that was not sampled follows x; otherwise its y and z stay."""
-        return True
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Takes any objective that keeps convexity, full or component gradients."""
@@ -152,7 +146,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def _server_at(self, start: Params) -> Any:
         """The server before the first round, with w at `start`."""
         shared = self._start(start)
-        return ServerState(shared, shared.y, _kind(START), jnp.asarray(self.reduces_variance))
+        return ServerState(shared, shared.y, whole(START), jnp.asarray(self.reduces_variance))
 
     def carry(self, earlier: Algorithm, server: Any, clients: ClientState) -> tuple[Any, ClientState]:
         """A new start at both blocks' y: momentum and the snapshot's gradient belong to the old F."""
@@ -172,7 +166,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """Both blocks as they stand."""
         # only the first broadcast carries w itself; later ones carry a mean gradient, which `settle` has used already
         shared = tree.choose(sent.ended == START, self._start(sent.mean), client.shared)
-        return Working(shared, client.personal, schedule.no_rows(self.batch_size)), NOTHING
+        return Working(shared, client.personal, no_rows(self.batch_size)), NOTHING
 
     def steps(self, sent: Broadcast, rows: Any) -> Any:
         """The drawn iterations; fixed where a block is absent, since nothing is drawn then."""
@@ -182,7 +176,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration that samples beta: nothing to send."""
-        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
+        drawn, batch = rows_ahead(key, t, working.drawn, self.batch_size, data)
         personal, tally = self._sample_personal(step_key(key, t), working, batch)
         return Working(self._coast(working.shared, self.coefficients.shared_step), personal, drawn), tally
 
@@ -193,7 +187,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if self.reduces_variance:
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
             # traced, since the server drew it: one branch is computed, and only a refresh pays for every row
-            branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
+            branches = [functools.partial(counted, end, key, sent, working, data) for end in ends]
             gradient, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
             gradient, personal, tally = self._end_in_sample(key, sent, working, data)
@@ -229,9 +223,13 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return sent.shared, client.personal.y
 
     @property
+    def _two_blocks(self) -> bool:
+        return self.objective.has_shared and self.objective.has_personal
+
+    @property
     def _draws(self) -> bool:
         """Whether the server draws a schedule: between two blocks, or for the refreshes."""
-        return (self.objective.has_shared and self.objective.has_personal) or self.reduces_variance
+        return self._two_blocks or self.reduces_variance
 
     def _start(self, start: Params) -> Iterate:
         z = start if self.accelerated else ()
@@ -240,26 +238,26 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def _schedule(self, key: Key, refresh_due: Array | bool) -> tuple[Any, Any]:
         """(local iterations, what the round ends in)."""
         if not self._draws:
-            return (), _kind(SAMPLE)
+            return (), whole(SAMPLE)
         chosen = self.coefficients
         stays = 1 - chosen.refresh_probability
         # an iteration is silent if it neither samples w nor refreshes; the first that is not ends the round
         exchanging = 1 - (1 - chosen.shared_probability) * stays
-        iterations = schedule.iterations_before_message(step_key(key, 0), exchanging)
+        iterations = iterations_before_message(step_key(key, 0), exchanging)
         if not self.reduces_variance:
-            return iterations, _kind(SAMPLE)
+            return iterations, whole(SAMPLE)
         # the message is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
         place = jax.random.uniform(step_key(key, 1), (), jnp.result_type(exchanging)) * exchanging
         both = jnp.where(place < chosen.shared_probability, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH)
         ending = jnp.where(place < chosen.shared_probability * stays, SAMPLE, both)
         # a refresh that follows a step on w needs the new y: it is a round of its own, without iterations
-        return jnp.where(refresh_due, 0, iterations), _kind(jnp.where(refresh_due, REFRESH, ending))
+        return jnp.where(refresh_due, 0, iterations), whole(jnp.where(refresh_due, REFRESH, ending))
 
     def _mixed(self, iterate: Iterate) -> Params:
         """x."""
         chosen, mixed = self.coefficients, iterate.y
         if self.accelerated:
-            mixed = _toward(mixed, iterate.z, chosen.momentum)
+            mixed = tree.toward(mixed, iterate.z, chosen.momentum)
         if self.reduces_variance and self.accelerated:
             # x = theta1 z + theta2 v + (1 - theta1 - theta2) y, written as y plus two differences
             mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
@@ -269,26 +267,25 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """y and z after the gradient estimate g."""
         chosen, z = self.coefficients, iterate.z
         if self.accelerated:
-            z = tree.descend(_toward(x, z, chosen.keep), chosen.mirror_step, estimate)
+            z = tree.descend(tree.toward(x, z, chosen.keep), chosen.mirror_step, estimate)
         return iterate._replace(y=tree.descend(x, step, estimate), z=z)
 
     def _coast(self, iterate: Iterate, step: Scalar) -> Iterate:
         """An iteration that samples the other block."""
-        if not self.moves_unsampled:
-            return iterate
         if self.reduces_variance:
             # with variance reduction g of this block is not 0 but its full gradient at v
             return self._moved(iterate, self._mixed(iterate), iterate.gradient, step)
         if not self.accelerated:
             return iterate
         x = self._mixed(iterate)
-        return iterate._replace(y=x, z=_toward(x, iterate.z, self.coefficients.keep))
+        return iterate._replace(y=x, z=tree.toward(x, iterate.z, self.coefficients.keep))
 
-    def _estimate(self, scale: Scalar, difference: Params, iterate: Iterate) -> Params:
-        """g of the sampled block."""
-        if not self.reduces_variance:
-            return tree.scale(scale, difference)
-        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.gradient)
+    def _sampled(self, iterate: Iterate, scale: Scalar, difference: Params, step: Scalar) -> Iterate:
+        """An iteration that samples this block."""
+        estimate = tree.scale(scale, difference)
+        if self.reduces_variance:
+            estimate = tree.add(estimate, iterate.gradient)
+        return self._moved(iterate, self._mixed(iterate), estimate, step)
 
     def _difference(self, gradient: Gradient, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) - grad f_j(v), or grad f_j(x) alone."""
@@ -304,15 +301,12 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         chosen = self.coefficients
         # 1/M turns grad f_m into the gradient of F (E002-2); 1/p_beta makes the estimate unbiased over coins
         scale = 1 / ((1 - chosen.shared_probability) * population(self))
-        estimate = self._estimate(scale, difference, working.personal)
-        x = self._mixed(working.personal)
-        return self._moved(working.personal, x, estimate, chosen.personal_step), tally
+        return self._sampled(working.personal, scale, difference, chosen.personal_step), tally
 
     def _received(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
         """w once the mean of the uploads is known."""
         step = self.coefficients.shared_step
-        estimate = self._estimate(1 / self.coefficients.shared_probability, mean, iterate)
-        sampled = self._moved(iterate, self._mixed(iterate), estimate, step)
+        sampled = self._sampled(iterate, 1 / self.coefficients.shared_probability, mean, step)
         if not self.reduces_variance:
             return sampled
         # in the order of the kinds: SAMPLE, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH, REFRESH; v takes the OLD y
@@ -324,10 +318,8 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         ]
         return switch(ending, branches)
 
-    def _end_in_sample(
-        self, key: Key, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Params, Iterate, Tally]:
-        batch = schedule.one_batch(key, self.batch_size, data)
+    def _end_in_sample(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
+        batch = one_batch(key, self.batch_size, data)
         gradient, tally = self._difference(self.objective.gradient_shared, key, working, batch)
         personal = self._coast(working.personal, self.coefficients.personal_step)
         if self.reduces_variance:  # v takes the old y at once: it is read no more before the refresh that follows
@@ -336,18 +328,14 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             personal = personal._replace(snapshot=snapshot)
         return gradient, personal, tally
 
-    def _end_in_step_and_refresh(
-        self, key: Key, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Params, Iterate, Tally]:
-        batch = schedule.one_batch(key, self.batch_size, data)
+    def _end_in_step_and_refresh(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
+        batch = one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
         # at the old y of both blocks: the snapshot is taken where the iteration began
         gradient, own_gradient, more = self._full_gradients(key, working.shared.y, working.personal.y, data)
         return gradient, moved._replace(snapshot=working.personal.y, gradient=own_gradient), tally.plus(more)
 
-    def _end_in_refresh(
-        self, key: Key, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Params, Iterate, Tally]:
+    def _end_in_refresh(self, key: Key, sent: Broadcast, working: Working, data: ClientData) -> Ended:
         point = working.shared.snapshot, working.personal.snapshot
         gradient, own_gradient, tally = self._full_gradients(key, *point, data)
         return gradient, working.personal._replace(gradient=own_gradient), tally
@@ -360,15 +348,12 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return gradient, tree.scale(1 / population(self), own), tally
 
 
-def _kind(ending: ArrayLike) -> Array:
-    return jnp.asarray(ending, jnp.int32)
+def whole(number: ArrayLike) -> Array:
+    """As a kind of ending or a count is kept."""
+    return jnp.asarray(number, jnp.int32)
 
 
-def _toward(start: Params, end: Params, part: Scalar) -> Params:
-    return jax.tree.map(lambda a, b: a + part * (b - a), start, end)
-
-
-def _counted(end: Callable[..., tuple[Params, Iterate, Tally]], *at: Any) -> tuple[Params, Iterate, Tally]:
-    """What a round ends in, with counters: branches must agree in their types."""
-    gradient, personal, tally = end(*at)
-    return gradient, personal, tally.counters()
+def counted(work: Callable[..., tuple[Any, ...]], *at: Any) -> tuple[Any, ...]:
+    """What some work gives, with counters for its cost: branches must agree in their types."""
+    *found, tally = work(*at)
+    return *found, tally.counters()

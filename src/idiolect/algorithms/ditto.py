@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.optimizers import PLAIN, Descent
 from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
 from idiolect.core import NOTHING, Method, Models, RowReads, setting, settings, step_key, tree, unprotected
@@ -53,26 +54,22 @@ class Ditto(FederatedAveraging[ClientState, Working]):
         """v_m at the objective's start."""
         return ClientState(self.objective.init_shared(keys.common)), NOTHING
 
-    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
-        """Start from w and the client's own v_m."""
-        return Working(sent.shared, client.personal, self.draw_batches(key, data)), NOTHING
-
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on w_m, and one on v_m unless those come in one go."""
         moved, tally = super().step(key, t, sent, working, data)
         if self.personal_steps:
             return moved, tally
-        own, batch = working.personal, self.batch(t, working.drawn, data)
-        own_gradient, own_tally = self._pulled(sent, step_key(key, t), own, batch)
-        personal = tree.descend(own, self._personal_step, own_gradient)
-        return moved._replace(personal=personal), tally.plus(own_tally)
+        personal, batch = working.own.personal, self.batch(t, working.drawn, data)
+        own_gradient, own_tally = self._pulled(sent, step_key(key, t), personal, batch)
+        own = ClientState(tree.descend(personal, self._personal_step, own_gradient))
+        return moved._replace(own=own), tally.plus(own_tally)
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The drift of w_m; v_m stays, after its own steps if they come in one go."""
-        gradient, eta, steps = functools.partial(self._pulled, sent), self._personal_step, self.personal_steps
-        personal, tally = walk(self, key, working.personal, data, gradient, step_size=eta, steps=steps)
+        gradient, descent = functools.partial(self._pulled, sent), Descent(PLAIN, self._personal_step)
+        personal, tally = walk(self, key, working.own.personal, data, gradient, descent, steps=self.personal_steps)
         return self.upload(sent, working.shared, data), ClientState(personal), tally
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:

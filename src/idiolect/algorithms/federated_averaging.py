@@ -9,30 +9,24 @@ w - mean_m w_m is its gradient and beta its learning rate.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import abc
+from typing import Any
 
 import optax
 
 from idiolect.algorithms.local_steps import LocalSteps
-from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
-from idiolect.algorithms.tuples import Broadcast, Upload
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Changes, Fit, Models, setting, settings, step_key, tree
-from idiolect.core.algorithm import Client, Working
+from idiolect.algorithms.optimizers import OPTIMIZERS, ServerState, server_optimizer
+from idiolect.algorithms.tuples import Broadcast, Upload, Working
+from idiolect.core import NOTHING, WEIGHTING, Changes, Fit, Models, client_weight, setting, settings, step_key, tree
+from idiolect.core.algorithm import Client
+from idiolect.core.algorithm import Working as Worked
 from idiolect.core.objective import Adapting
 from idiolect.core.statistics import replace_running, trained
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 
 
-class ServerState(NamedTuple):
-    """The shared block and the server optimizer's memory."""
-
-    shared: Params
-    optimizer: Any
-
-
 @settings
-class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any]):
+class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Worked, Any]):
     """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
 
     changes = Changes({"drift": None})
@@ -57,6 +51,10 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         """The shared block."""
         return Broadcast(server.shared)
 
+    def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Any, Tally]:
+        """Start from w; what the client keeps stands beside it."""
+        return Working(sent.shared, client, self.draw_batches(key, data)), NOTHING
+
     def step(self, key: Key, t: Array, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
         """One gradient step on w_m."""
         batch = self.batch(t, working.drawn, data)
@@ -64,12 +62,16 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
 
     def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
-        """The drift of w_m; the client keeps what it has."""
-        return self.upload(sent, working.shared, data), client, NOTHING
+        """The drift of w_m; what the client keeps stays."""
+        return self.upload(sent, working.shared, data), working.own, NOTHING
 
     def server_step(self, key: Key, server: ServerState, sent: Any, received: Mean) -> ServerState:
         """One step of the server optimizer along the mean drift."""
         return self.follow(server, received.mean.drift)
+
+    @abc.abstractmethod
+    def models(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Models, Tally]:
+        """What client m predicts with."""
 
     def personalized(self, key: Key, model: Params, data: ClientData) -> tuple[Models, Tally]:
         """What the objective makes of a model that is the client's own."""

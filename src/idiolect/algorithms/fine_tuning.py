@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from idiolect.algorithms.client_optimizer import PLAIN
 from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.optimizers import PLAIN, Descent
 from idiolect.algorithms.walk import Gradient, walk
 from idiolect.core import setting, settings
 from idiolect.core.algorithm import Client, Working
@@ -30,9 +28,8 @@ class FineTuned(FederatedAveraging[Client, Working]):
     ) -> tuple[Params, Tally]:
         """Some steps or passes from `start` on the client's own training rows."""
         step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
-        steps, epochs = self.fine_tuning_steps, self.fine_tuning_epochs
-        how: dict[str, Any] = {"steps": steps, "epochs": epochs, "optimizer": optimizer}
-        return walk(self, key, start, data, gradient, step_size=step_size, **how)
+        descent, steps, epochs = Descent(optimizer, step_size), self.fine_tuning_steps, self.fine_tuning_epochs
+        return walk(self, key, start, data, gradient, descent, steps=steps, epochs=epochs)
 
     def tuned_model(
         self, key: Key, start: Params, own: Params, data: ClientData, optimizer: str = PLAIN

@@ -18,26 +18,26 @@ and w_g,m that are kept, with one version of each layer for each row: the shared
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.halves import Half, first_part, halves, whole
 from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.algorithms.optimizers import CLIENT_OPTIMIZERS, OPTIMIZERS, PLAIN, Descent, server_optimizer
 from idiolect.algorithms.references import FLOW
-from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
-from idiolect.core import BY_ROWS, NOTHING, Batched, Fit, Method, Models, batches, setting, settings, step_key, tree
+from idiolect.algorithms.walk import walk
+from idiolect.core import BY_ROWS, NOTHING, Batched, Method, RowReads, gradient_tally, setting, settings, step_key, tree
 from idiolect.core.control import repeat
 from idiolect.core.data import masked_mean
-from idiolect.core.kinds import Changes, PredictsWithMore, RowReads
+from idiolect.core.kinds import PredictsWithMore
 from idiolect.core.objective import Routable, Routed
-from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
+from idiolect.core.types import Array, Batch, Changes, ClientData, Fit, Key, Mean, Models, Params, Tally
 
 ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("both", "routing", "none")
@@ -85,7 +85,6 @@ class Upload(NamedTuple):
     weight: Array
 
 
-Walked = tuple[Params, Params, tuple[Any, Any], Tally]  # w_g, psi, their optimizers' memories, the cost
 Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
 
 
@@ -152,8 +151,9 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs one model's plain loss."""
-        if self._find_routes() is None:
+        if not isinstance(self.objective, Routable):
             return Fit("it routes between two versions of one shared model; use the global_model objective")
+        _ = self._routes  # refuses layers that the model has not
         return Fit()
 
     def init_server(self, key: Key) -> ServerState:
@@ -171,7 +171,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     def steps(self, sent: Any, rows: Array) -> Any:
         """Batches of Z_g."""
         first = 0 if self.split_rows == "never" else first_part(rows, self.local_percent)
-        return self._passes(rows - first)
+        return super().steps(sent, rows - first)
 
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """Split the rows and make w_l; with another order than alternating, train what comes first."""
@@ -195,9 +195,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     ) -> tuple[Upload, Any, Tally]:
         """The drifts, weighted by |Z_g|; w_l stays behind and is forgotten."""
         second = tree.subtract(sent.second, working.local) if self.second_route == "shared" else ()
-        shared, routing = (
-            tree.subtract(start, end) for start, end in ((sent.shared, working.shared), (sent.routing, working.routing))
-        )
+        shared, routing = tree.subtract((sent.shared, sent.routing), (working.shared, working.routing))
         weight = working.half.count.astype(jnp.result_type(float))
         return Upload(shared, routing, second, weight), client, NOTHING
 
@@ -225,9 +223,10 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
     def predict(self, model: Params, inputs: Any) -> Array:
         """Outputs of w_g, or of a personal model by its routes."""
-        if not _has_routes(model):
-            return self.objective.predict(model, inputs)
-        return self._answer(model, inputs)[0]
+        # psi is missing where shares are fixed and the model was read from a file
+        if isinstance(model, dict) and {"shared", "local"} <= set(model) <= {"shared", "local", "routing"}:
+            return self._answer(model, inputs)[0]
+        return self.objective.predict(model, inputs)
 
     def shared_shares(self, model: Params, inputs: Any) -> Array:
         """q_0 of a personal model: (rows, exits), or (rows, time, exits) for tokens."""
@@ -241,14 +240,8 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
     @property
     def _routes(self) -> Routed:
-        found = self._find_routes()
-        assert found is not None, self.fit()  # the door refused other objectives
-        return found
-
-    def _find_routes(self) -> Routed | None:
-        if not isinstance(self.objective, Routable):
-            return None
-        return self.objective.routed(self.routed, self.routing_widths, self._fixed, self.token_routing)
+        objective = cast(Routable, self.objective)  # the door refused others
+        return objective.routed(self.routed, self.routing_widths, self._fixed, self.token_routing)
 
     @property
     def _fixed(self) -> bool:
@@ -261,10 +254,6 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     @property
     def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.server_step_size)
-
-    def _passes(self, rows: ArrayLike) -> Any:
-        """Steps of a round on so many rows of Z_g."""
-        return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
 
     def _begin(self, key: Key, sent: Broadcast, data: ClientData, disjoint: bool) -> tuple[Working, Tally]:
         """w_l made, w_g and psi as sent, and Z_g with the orders in which it is read."""
@@ -279,33 +268,23 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     def _fit_local(self, key: Key, shared: Params, start: Params, own: Half, data: ClientData) -> tuple[Params, Tally]:
         """K_1 passes, or steps, of SGD on w_l over Z_l; none where Z_l has no row."""
         epochs, steps = self.personal_epochs or self.epochs, self.personal_steps or self.local_steps
-        fitting = dataclasses.replace(self, epochs=epochs, local_steps=steps)
-        drawn = fitting.draw_batches(key, own.as_data())
-        count = epochs * batches.batches_per_epoch(own.count, self.batch_size) if epochs else steps
 
-        def one_step(t: ArrayLike, carried: tuple[Params, Any, Tally]) -> tuple[Params, Any, Tally]:
-            local, memory, tally = carried
-            batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
-            gradient = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
-            cost = _cost(batch) if self.second_route == "shared" else Tally(personal=batch.rows(), samples=batch.rows())
-            return *self._descent.step(local, memory, gradient), tally.plus(cost.counters())
+        def gradient(at: Key, local: Params, numbers: Batch) -> tuple[Params, Tally]:
+            batch = own.take(numbers, data)
+            cost = gradient_tally(batch, "shared" if self.second_route == "shared" else "personal")
+            return jax.grad(lambda v: self._routes.local_value(at, shared, v, batch))(local), cost
 
-        begun = (start, self._descent.start(start), NOTHING.counters())
-        local, _, tally = repeat(jnp.where(own.count > 0, count, 0), one_step, begun)
-        return local, tally
+        rows, how = own.as_data(), self._descent
+        return walk(self, key, start, rows, gradient, how, steps=steps, epochs=epochs, may_be_empty=True)
 
     def _walk(self, key: Key, working: Working, data: ClientData, move: Move) -> tuple[Working, Tally]:
         """`move` on every batch of Z_g."""
 
-        def one_step(t: ArrayLike, carried: Walked) -> Walked:
-            shared, routing, memory, tally = carried
-            at = working._replace(shared=shared, routing=routing, memory=memory)
-            at, cost = move(step_key(key, t), at, self._batch(t, working, data))
-            return at.shared, at.routing, at.memory, tally.plus(cost.counters())
+        def one_step(t: ArrayLike, carried: tuple[Working, Tally]) -> tuple[Working, Tally]:
+            moved, cost = move(step_key(key, t), carried[0], self._batch(t, working, data))
+            return moved, carried[1].plus(cost.counters())
 
-        start = (working.shared, working.routing, working.memory, NOTHING.counters())
-        shared, routing, memory, tally = repeat(self._passes(working.half.count), one_step, start)
-        return working._replace(shared=shared, routing=routing, memory=memory), tally
+        return repeat(super().steps(cast(Any, ()), working.half.count), one_step, (working, NOTHING.counters()))
 
     def _batch(self, t: ArrayLike, working: Working, data: ClientData) -> Batch:
         return working.half.take(self.batch(t, working.drawn, working.half.as_data()), data)
@@ -319,7 +298,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
         gradient = jax.grad(value)(working.routing)
         routing, memory = self._descent.step(working.routing, working.memory[1], gradient)
-        return working._replace(routing=routing, memory=(working.memory[0], memory)), _cost(batch)
+        return working._replace(routing=routing, memory=(working.memory[0], memory)), gradient_tally(batch, "shared")
 
     def _move_shared(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on w_g."""
@@ -330,7 +309,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
             mixed = jax.grad(lambda w: self._routes.mixed_value(key, weights, w, working.local, batch)[0])
             gradient = mixed(working.shared)
         shared, memory = self._descent.step(working.shared, working.memory[0], gradient)
-        return working._replace(shared=shared, memory=(memory, working.memory[1])), _cost(batch)
+        return working._replace(shared=shared, memory=(memory, working.memory[1])), gradient_tally(batch, "shared")
 
     def _move_both(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on psi, then one on w_g with the new psi."""
@@ -342,8 +321,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
     def _answer(self, model: Params, inputs: Any) -> tuple[Any, Any]:
         """What a personal model predicts, and its shares."""
-        routes = self._routes
-        predict = routes.predict_mixed if self.soft_inference else routes.predict_chosen
+        predict = self._routes.predict_mixed if self.soft_inference else self._routes.predict_chosen
         return predict(self._weights(model.get("routing", ())), model["shared"], model["local"], inputs)
 
     def _weights(self, routing: Params) -> Any:
@@ -361,38 +339,16 @@ def _row_means(log_shared: Any, targets: Any) -> Array:
     return jnp.sum(values * known, axis=1) / jnp.maximum(jnp.sum(known, axis=1), 1)
 
 
-def _cost(batch: Batch) -> Tally:
-    """One gradient of something that is shared."""
-    return Tally(shared=batch.rows(), samples=batch.rows())
-
-
 def _personal(shared: Params, local: Params, routing: Params) -> dict[str, Params]:
     return {"shared": shared, "local": local, "routing": routing}
 
 
-def _has_routes(model: Params) -> bool:
-    """Whether a model is a personal one; psi is missing where shares are fixed and the model was read from a file."""
-    return isinstance(model, dict) and {"shared", "local"} <= set(model) <= {"shared", "local", "routing"}
-
-
-_INSTANCE = {"second_route": "shared"}
-_PRINTED = {"shared_loss": "mixture"}
 _TUNED = BY_ROWS | {"fine_tuning_steps": 10}
 _ERRATA = ("E003-1", "E003-2", "E003-3", "E003-4", "E003-6", "E003-8")
+_method = functools.partial(Method, Flow, "global_model", errata=_ERRATA)
 METHODS = {
-    "flow": Method(
-        Flow,
-        "global_model",
-        {},
-        FLOW,
-        "every input chooses, layer by layer, the shared or the own model",
-        errata=_ERRATA,
-    ),
-    "flow_printed": Method(
-        Flow, "global_model", _PRINTED, FLOW, "Flow by the letter of its equation 5", errata=_ERRATA
-    ),
-    "pi_flow": Method(
-        Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared", errata=_ERRATA
-    ),
+    "flow": _method({}, FLOW, "every input chooses, layer by layer, the shared or the own model"),
+    "flow_printed": _method({"shared_loss": "mixture"}, FLOW, "Flow by the letter of its equation 5"),
+    "pi_flow": _method({"second_route": "shared"}, FLOW, "Flow by instance alone: both routes are shared"),
     "pc_flow": Method(LocalSGD, "global_model", _TUNED, FLOW, "Flow by client alone: FedAvg, then own steps"),
 }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.core import batches
+from idiolect.core import batches, tree
 from idiolect.core.types import Batch, ClientData, Key
 
 
@@ -23,8 +23,8 @@ class Half(NamedTuple):
 
     def take(self, numbers: Batch, data: ClientData) -> Batch:
         """The rows of `data` that a batch of numbers names; never a whole pass over the client's rows."""
-        weights = None if data.weights is None else data.weights[numbers.inputs]
-        return Batch(data.inputs[numbers.inputs], data.targets[numbers.inputs], numbers.mask, weights)
+        inputs, targets, weights = tree.take(data.parts, numbers.inputs)
+        return Batch(inputs, targets, numbers.mask, weights)
 
 
 def first_part(rows: Any, percent: int) -> Any:

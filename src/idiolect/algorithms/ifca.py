@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import ServerState
 from idiolect.algorithms.fine_tuning import FineTuned
+from idiolect.algorithms.optimizers import ServerState
 from idiolect.algorithms.tuples import Broadcast
-from idiolect.algorithms.weighting import client_weight
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, setting, settings, tree
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, client_weight, setting, settings, tree
 from idiolect.core.objective import Settles
 from idiolect.core.reduction import grouped_mean
 from idiolect.core.types import Array, ClientData, Key, Params, Reduction, Tally
@@ -115,12 +114,7 @@ class IFCA(FineTuned[tuple[()], Working]):
         # models that start at zero whatever the key would make all clusters one for ever: every client would choose the
         # first
         equal = [jnp.all(a == b) for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(first))]
-        leaves, form = jax.tree.flatten(start)
-        noise = [
-            jax.random.normal(jax.random.fold_in(key, place), jnp.shape(leaf), leaf.dtype)
-            for place, leaf in enumerate(leaves)
-        ]
-        moved = tree.add(start, tree.scale(self.start_spread, jax.tree.unflatten(form, noise)))
+        moved = tree.add(start, tree.scale(self.start_spread, tree.normal(key, start)))
         return tree.choose(jnp.all(jnp.stack(equal)), moved, start)
 
     def _choose(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Any, Tally]:

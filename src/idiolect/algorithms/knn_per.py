@@ -68,7 +68,7 @@ class KNNPer(OneModel, PredictsWithMore):
 
     def predict(self, model: Params, inputs: Any) -> Array:
         """Log-probabilities of a personal model; the plain outputs of a shared one."""
-        if not _has_rows(model):
+        if not (isinstance(model, dict) and set(model) == {"parameters", "rows"}):  # a shared one
             return super().predict(model, inputs)
         params, rows = model["parameters"], model["rows"]
         alone = jax.nn.log_softmax(super().predict(params, inputs), axis=-1)
@@ -101,10 +101,6 @@ class KNNPer(OneModel, PredictsWithMore):
         return jnp.sum(weights[:, :, None] * ballots, axis=1)
 
 
-def _has_rows(model: Params) -> bool:
-    return isinstance(model, dict) and set(model) == {"parameters", "rows"}
-
-
 def _squared_distances(queries: Array, rows: Array) -> Array:
     """(queries, rows), as one matrix product: a difference per pair would be as wide as the representation."""
     squares = [jnp.sum(jnp.square(values), axis=1) for values in (queries, rows)]
@@ -114,5 +110,5 @@ def _squared_distances(queries: Array, rows: Array) -> Array:
 
 _MARFOQ = "Marfoq et al. 2022, Personalized federated learning through local memorization"
 METHODS = {
-    "knn_per": Method(KNNPer, "global_model", BY_ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows"),
+    "knn_per": Method(KNNPer, "global_model", BY_ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows")
 }

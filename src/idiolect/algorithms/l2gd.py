@@ -36,8 +36,5 @@ class L2GD(PulledToMean):
         return client._replace(personal=moved)
 
 
-METHODS = {
-    "l2gd": Method(
-        L2GD, "mx2", {}, HANZELY, "own steps, now and then a step toward the mean of all models", theory=RULE
-    ),
-}
+_SUMMARY = "own steps, now and then a step toward the mean of all models"
+METHODS = {"l2gd": Method(L2GD, "mx2", {}, HANZELY, _SUMMARY, theory=RULE)}

@@ -74,14 +74,5 @@ class L2SGDPlus(PulledToMean):
         return client._replace(personal=tree.descend(client.personal, self._scale, estimate), pull=away)
 
 
-METHODS = {
-    "l2sgd_plus": Method(
-        L2SGDPlus,
-        "mx2",
-        {},
-        HANZELY,
-        "L2GD from single rows with variance reduction; exact",
-        theory=L2SGD_PLUS,
-        errata=("E002-14",),
-    ),
-}
+_SUMMARY = "L2GD from single rows with variance reduction; exact"
+METHODS = {"l2sgd_plus": Method(L2SGDPlus, "mx2", {}, HANZELY, _SUMMARY, theory=L2SGD_PLUS, errata=("E002-14",))}

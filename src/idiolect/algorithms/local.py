@@ -18,7 +18,7 @@ from idiolect.algorithms.tuples import ClientState
 from idiolect.algorithms.tuples import OwnWorking as Working
 from idiolect.core import NOTHING, Batched, Fit, Method, setting, settings, step_key, tree
 from idiolect.core.reduction import nothing
-from idiolect.core.types import Array, ClientData, Key, Mean, PerClient, Reduction, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, PerClient, StartKeys, Tally
 from idiolect.theory.step_sizes import LOCAL_SGD
 
 
@@ -41,6 +41,7 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """SGD on each client's own rows, without communication."""
 
     carries_statistics = True
+    reduction = nothing  # no byte in either direction
 
     step_size: float | PerClient = setting(
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta"
@@ -48,9 +49,9 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a personal block and nothing else."""
-        if self.objective.has_shared or not self.objective.has_personal:
-            return Fit("it trains every client alone and has no shared block; use the local_only objective")
-        return Fit()
+        alone = self.objective.has_personal and not self.objective.has_shared
+        why = "it trains every client alone and has no shared block; use the local_only objective"
+        return Fit(None if alone else why)
 
     def init_server(self, key: Key) -> ServerState:
         """Nothing."""
@@ -85,12 +86,5 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Nothing."""
         return server
 
-    @property
-    def reduction(self) -> Reduction:
-        """No byte in either direction."""
-        return nothing
 
-
-METHODS = {
-    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent", theory=LOCAL_SGD),
-}
+METHODS = {"local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent", theory=LOCAL_SGD)}

@@ -10,6 +10,7 @@ FedAvg (McMahan et al. 2017) by their rows, FedProx (Li et al. 2020) adds the pr
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from idiolect.algorithms.one_model import OneModel, prepared_of
@@ -37,25 +38,12 @@ _YOGI = BY_ROWS | {"server_optimizer": "fedyogi", "server_step_size": 0.01}
 _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
+_method = functools.partial(Method, LocalSGD, "global_model", theory=LOCAL_SGD)
 METHODS = {
-    "local_sgd": Method(
-        LocalSGD,
-        "global_model",
-        {},
-        PLSGD,
-        "one model, local steps, clients weigh equally",
-        theory=LOCAL_SGD,
-        errata=("E000-1",),
-    ),
-    "fedavg": Method(
-        LocalSGD, "global_model", BY_ROWS, MCMAHAN, "one model, local steps, clients weigh by rows", theory=LOCAL_SGD
-    ),
-    "fedprox": Method(
-        LocalSGD, "global_model", _PROX, _LI, "FedAvg held near the shared model by a penalty", theory=LOCAL_SGD
-    ),
-    "fedavg_fine_tuning": Method(
-        LocalSGD, "global_model", _TUNED, _WANG, "FedAvg, then own steps on each client", theory=LOCAL_SGD
-    ),
-    "fedadam": Method(LocalSGD, "global_model", _ADAM, _REDDI, "FedAvg with Adam on the server", theory=LOCAL_SGD),
-    "fedyogi": Method(LocalSGD, "global_model", _YOGI, _REDDI, "FedAvg with Yogi on the server", theory=LOCAL_SGD),
+    "local_sgd": _method({}, PLSGD, "one model, local steps, clients weigh equally", errata=("E000-1",)),
+    "fedavg": _method(BY_ROWS, MCMAHAN, "one model, local steps, clients weigh by rows"),
+    "fedprox": _method(_PROX, _LI, "FedAvg held near the shared model by a penalty"),
+    "fedavg_fine_tuning": _method(_TUNED, _WANG, "FedAvg, then own steps on each client"),
+    "fedadam": _method(_ADAM, _REDDI, "FedAvg with Adam on the server"),
+    "fedyogi": _method(_YOGI, _REDDI, "FedAvg with Yogi on the server"),
 }

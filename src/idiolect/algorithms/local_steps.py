@@ -23,14 +23,9 @@ class LocalSteps(Batched[Server, Client, Sent, Working, Upload]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return Fit(self.unless_one_model())
+        one_model = self.objective.has_shared and not self.objective.has_personal
+        return Fit(None if one_model else "it trains one shared model; use the global_model objective")
 
     def shared_model(self, server: Any) -> Params | None:
         """What w alone stands for, where that is a whole model."""
         return self.objective.shared_model(server.shared)
-
-    def unless_one_model(self) -> str | None:
-        """Why the objective is not one shared model's, or None."""
-        if not self.objective.has_shared or self.objective.has_personal:
-            return "it trains one shared model; use the global_model objective"
-        return None

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
-from idiolect.algorithms.population import population
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share
 from idiolect.algorithms.references import UNIFIED
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Batched, Fit, Method, population, setting, settings, step_key, tree
+from idiolect.core.algorithm import Algorithm, beyond_theory
+from idiolect.core.data import WEIGHTING, client_weight
 from idiolect.core.kinds import Changes, RowReads
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
@@ -101,7 +101,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         gradients, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
         averaged = working.averaged
         if self._averages:  # the iterates before each step
-            averaged = toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))
+            averaged = tree.toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))
         shared = tree.descend(working.shared, self.step_size, gradients[0])
         # 1/M: the gradient of F by beta_m, not of f_m (E002-6)
         personal = tree.descend(working.personal, self.step_size / population(self), gradients[1])
@@ -117,7 +117,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         rounds, (shared, personal) = sent.rounds + 1, working.averaged
         # the weights (1 - eta mu)^(-k) overflow; a mean that is moved by the newest iterates' part of the weight does
         # not
-        averaged = toward(self._caught_up(sent, client), personal, self._share(1, rounds))
+        averaged = tree.toward(self._caught_up(sent, client), personal, self._share(1, rounds))
         return Upload(drift, shared, weight), ClientState(working.personal, averaged, rounds), NOTHING
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
@@ -126,7 +126,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         if not self._averages:
             return ServerState(shared, (), ())
         rounds = server.rounds + 1
-        averaged = toward(server.averaged, received.mean.averaged, self._share(1, rounds))
+        averaged = tree.toward(server.averaged, received.mean.averaged, self._share(1, rounds))
         return ServerState(shared, averaged, rounds)
 
     def shared_model(self, server: ServerState) -> Params | None:
@@ -165,20 +165,12 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
         """The client's average as it stands at `sent`: in the rounds it missed, beta_m stood still."""
-        return toward(client.averaged, client.personal, self._share(sent.rounds - client.rounds, sent.rounds))
+        return tree.toward(client.averaged, client.personal, self._share(sent.rounds - client.rounds, sent.rounds))
 
     def _with_current(self, averaged: Params, current: Params, rounds: Array) -> Params:
-        return toward(averaged, current, share(1, rounds * self._steps + 1, self._decay))
+        return tree.toward(averaged, current, share(1, rounds * self._steps + 1, self._decay))
 
 
-METHODS = {
-    "lsgd_pfl": Method(
-        LSGDPFL,
-        "additive",
-        {},
-        UNIFIED,
-        "local SGD on a shared and a personal block",
-        theory=LSGD_PFL,
-        errata=("E002-6", "E002-13", "E002-10"),
-    ),
-}
+_SUMMARY = "local SGD on a shared and a personal block"
+_ERRATA = ("E002-6", "E002-13", "E002-10")
+METHODS = {"lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, _SUMMARY, theory=LSGD_PFL, errata=_ERRATA)}

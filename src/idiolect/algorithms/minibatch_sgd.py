@@ -11,24 +11,14 @@ SGD for heterogeneous distributed learning"; PLSGD 2023.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import optax
 
 from idiolect.algorithms.one_point import OnePoint
-from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.algorithms.optimizers import OPTIMIZERS, ServerState, server_optimizer
 from idiolect.algorithms.tuples import Broadcast
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import Fit, Method, RowReads, setting, settings, tree
+from idiolect.core import WEIGHTING, Fit, Method, RowReads, client_weight, setting, settings, tree
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
-
-
-class ServerState(NamedTuple):
-    """The shared model and the server optimizer's memory."""
-
-    shared: Params
-    optimizer: Any
 
 
 @settings
@@ -45,9 +35,8 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        if not self.objective.has_shared or self.objective.has_personal:
-            return Fit("it trains one shared model; use the global_model objective")
-        return Fit()
+        one_model = self.objective.has_shared and not self.objective.has_personal
+        return Fit(None if one_model else "it trains one shared model; use the global_model objective")
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -57,10 +46,6 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """The shared model."""
         return Broadcast(server.shared)
-
-    def evaluated(self, sent: Broadcast) -> Params:
-        """w."""
-        return sent.shared
 
     def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(w) on a batch."""
@@ -84,14 +69,9 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
 
 
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
+_SUMMARY = "one model, one large batch per round"
 METHODS = {
     "minibatch_sgd": Method(
-        MinibatchSGD,
-        "global_model",
-        {},
-        _WOODWORTH,
-        "one model, one large batch per round",
-        theory=MINIBATCH_SGD,
-        errata=("E000-1",),
-    ),
+        MinibatchSGD, "global_model", {}, _WOODWORTH, _SUMMARY, theory=MINIBATCH_SGD, errata=("E000-1",)
+    )
 }

@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint, Upload, Working
-from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Fit, RowReads, batches, beyond_theory, mixing, setting, settings, tree
+from idiolect.core import NOTHING, Fit, RowReads, batches, beyond_theory, mixing, population, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import gather
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
 
 _FEW = 8  # cohorts up to this size use their columns of W instead of mixing all gradients
 
@@ -48,6 +47,7 @@ class ModelPerAgent(OnePoint, Listens):
     """A model per client, and gradients that go to several of them; still abstract."""
 
     server_only: ClassVar[tuple[str, ...]] = ("neighbours",)
+    reduction = gather  # gradients are mixed by a matrix
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"
@@ -89,11 +89,6 @@ class ModelPerAgent(OnePoint, Listens):
         walked = "a stream takes rows in an order that is no secret, so that no draw hides them; set order = 'drawn'"
         return RowReads(exact=walked if self.order == "stream" else None)
 
-    @property
-    def reduction(self) -> Reduction:
-        """Gradients are mixed by a matrix."""
-        return gather
-
     def init_server(self, key: Key) -> Any:
         """A common start."""
         return ServerState(self.everywhere(self.objective.init_personal(key)))
@@ -106,17 +101,9 @@ class ModelPerAgent(OnePoint, Listens):
         """x_i to client i."""
         return Broadcast(PerClient(server.models))
 
-    def evaluated(self, sent: Any) -> Params:
-        """x_i."""
-        return sent.model
-
     def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """grad f_i(x_i) on a batch."""
         return self.objective.gradient_personal(key, (), sent.model, batch)
-
-    def weight(self, sent: Any, data: ClientData) -> Array:
-        """The server weighs, by W."""
-        return jnp.ones(())
 
     def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet; a stream goes on where it stood."""
@@ -151,7 +138,9 @@ class ModelPerAgent(OnePoint, Listens):
         """Peer to peer, a gradient goes to every other client with W_ij > 0; through a server types tell."""
         if self.route == "server":
             return None
-        return _peer_messages(self.reach(rounds)[np.arange(len(rounds))[:, None], clients] - 1, present, upload)
+        others = self.reach(rounds)[np.arange(len(rounds))[:, None], clients] - 1
+        number, each = int(others[present].sum()), tree.size_in_bytes(upload.gradient)
+        return Messages(number, number, number * each, number * each)
 
     @property
     def delivers(self) -> bool:
@@ -195,14 +184,7 @@ class ModelPerAgent(OnePoint, Listens):
         return np.broadcast_to(self._constant_reach, (len(rounds), population(self)))
 
     @functools.cached_property
-    def _constant_reach(self) -> np.ndarray:
+    def _constant_reach(self) -> np.ndarray | int:
         if self.neighbours is not None:
             return mixing.reach(self.neighbours)
-        return np.full(population(self), population(self) if float(self.own_share) < 1 else 1)
-
-
-def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messages:
-    """`sent` messages of one gradient each, by client and round; what one sends another receives."""
-    number = int(np.where(present, sent, 0).sum())
-    each = tree.size_in_bytes(upload.gradient)
-    return Messages(number, number, number * each, number * each)
+        return population(self) if float(self.own_share) < 1 else 1

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import abc
 from typing import Any, NamedTuple
 
-from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.fine_tuning import FineTuned
-from idiolect.algorithms.tuples import Broadcast
-from idiolect.core import NOTHING, Fit, KeepsPrepared, Models, Prepares, RowReads, setting, settings, step_key, tree
+from idiolect.algorithms.local_steps import LocalSteps
+from idiolect.algorithms.optimizers import CLIENT_OPTIMIZERS, PLAIN, Descent
+from idiolect.algorithms.tuples import Broadcast, Working
+from idiolect.core import NOTHING, Fit, KeepsPrepared, Prepares, RowReads, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 
 
@@ -18,15 +18,6 @@ class ClientState(NamedTuple):
 
     prepared: Params
     memory: Any = ()
-
-
-class Working(NamedTuple):
-    """A client's copy of the shared model, what it prepared, and its optimizer's memory."""
-
-    shared: Params
-    prepared: Params
-    drawn: Array
-    memory: Any
 
 
 @settings
@@ -47,7 +38,7 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return Fit(self.unless_one_model())
+        return LocalSteps.fit(self, chance)  # also an objective that adapts models itself
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
         """What the objective prepares, if anything, and an empty memory where it is kept."""
@@ -60,25 +51,20 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """Start from the shared model."""
         memory = client.memory if self._keeps else self._descent.start(sent.shared)
-        return Working(sent.shared, prepared_of(client), self.draw_batches(key, data), memory), NOTHING
+        return Working(sent.shared, ClientState(prepared_of(client), memory), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
-        batch = self.batch(t, working.drawn, data)
-        gradient, tally = self.objective.gradient_shared(step_key(key, t), working.shared, working.prepared, batch)
+        own, batch = working.own, self.batch(t, working.drawn, data)
+        gradient, tally = self.objective.gradient_shared(step_key(key, t), working.shared, own.prepared, batch)
         if self.penalty is not None:
             gradient = tree.pull(gradient, self.penalty, working.shared, sent.shared)
-        shared, memory = self._descent.step(working.shared, working.memory, gradient)
-        return working._replace(shared=shared, memory=memory), tally
+        shared, memory = self._descent.step(working.shared, own.memory, gradient)
+        return working._replace(shared=shared, own=own._replace(memory=memory)), tally
 
     def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
         """The drift of w_m; the client keeps what it has, and the memory of its optimizer if asked for."""
-        kept = client._replace(memory=working.memory) if self._keeps else client
-        return self.upload(sent, working.shared, data), kept, NOTHING
-
-    @abc.abstractmethod
-    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
-        """What client m predicts with."""
+        return self.upload(sent, working.shared, data), working.own if self._keeps else client, NOTHING
 
     @property
     def _descent(self) -> Descent:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import toward
 from idiolect.core import NOTHING, Batched, Changes, settings, step_key, tree
 from idiolect.core.algorithm import Client, Sent, Server
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
@@ -42,17 +41,14 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
     def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """The gradient of a batch at the point that was sent."""
 
-    @abc.abstractmethod
-    def evaluated(self, sent: Any) -> Params:
-        """That point."""
-
-    @abc.abstractmethod
     def weight(self, sent: Any, data: ClientData) -> Array:
         """The client's weight in the reduction."""
+        return jnp.ones(())
 
     def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet."""
-        return Working(tree.zeros(self.evaluated(sent)), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
+        point = sent[0]  # the first field of every such Broadcast
+        return Working(tree.zeros(point), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Any, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One more gradient at the same point."""
@@ -61,7 +57,7 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
         rows = jnp.asarray(batch.rows(), working.rows.dtype)
         seen = working.rows + rows
         part = rows / jnp.maximum(seen, 1)  # by rows: the last batch of an epoch may be short
-        return Working(toward(working.gradient, gradient, part), seen, working.drawn), tally
+        return Working(tree.toward(working.gradient, gradient, part), seen, working.drawn), tally
 
     def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Upload, Any, Tally]:
         """The mean gradient."""

@@ -14,17 +14,17 @@ References: Arivazhagan et al. 2019, Liang et al. 2020, Li et al. 2021, Collins 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
 
 import jax
 
 from idiolect.algorithms.fine_tuning import FineTuned
-from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
-from idiolect.algorithms.walk import walk
+from idiolect.algorithms.optimizers import PLAIN, Descent
+from idiolect.algorithms.tuples import Broadcast, ClientState, Working
+from idiolect.algorithms.walk import Gradient, walk
 from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, setting, settings, step_key, tree
 from idiolect.core.objective import Parted
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 
 BOTH, PERSONAL_FIRST, SHARED_ONLY = "both", "personal_then_shared", "shared"
 _FIRST_PHASE = 2**31 - 1  # what its draws are named by: no epoch and no step has that number
@@ -50,9 +50,8 @@ class PartialAveraging(FineTuned[ClientState, Working]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs one model in two parts."""
-        if not isinstance(self.objective, Parted):
-            return Fit("it divides one model into a shared and a personal part; use the ws2 objective")
-        return Fit()
+        parted = isinstance(self.objective, Parted)
+        return Fit(None if parted else "it divides one model into a shared and a personal part; use the ws2 objective")
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
@@ -63,34 +62,21 @@ class PartialAveraging(FineTuned[ClientState, Working]):
         personal, tally = client.personal, NOTHING
         if self.trains == PERSONAL_FIRST:
             # draws of its own: the same batches in both phases would tie them together
-            own = jax.random.fold_in(key, _FIRST_PHASE)
-            personal, tally = walk(
-                self,
-                own,
-                personal,
-                data,
-                self._beside(sent.shared),
-                step_size=self.step_size,
-                steps=self.personal_passes * self.local_steps,
-                epochs=self.personal_passes * self.epochs,
-            )
-        return Working(sent.shared, personal, self.draw_batches(key, data)), tally
+            own, descent = jax.random.fold_in(key, _FIRST_PHASE), Descent(PLAIN, self.step_size)
+            steps, epochs = self.personal_passes * self.local_steps, self.personal_passes * self.epochs
+            gradient = self._beside(sent.shared)
+            personal, tally = walk(self, own, personal, data, gradient, descent, steps=steps, epochs=epochs)
+        return Working(sent.shared, ClientState(personal), self.draw_batches(key, data)), tally
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both parts, or on the shared one."""
-        here = (step_key(key, t), working.shared, working.personal, self.batch(t, working.drawn, data))
+        here = (step_key(key, t), working.shared, working.own.personal, self.batch(t, working.drawn, data))
         if self.trains != BOTH:
             gradient, tally = self.objective.gradient_shared(*here)
             return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
         gradients, tally = self.objective.gradients(*here)
-        shared, personal = tree.descend((working.shared, working.personal), self.step_size, gradients)
-        return Working(shared, personal, working.drawn), tally
-
-    def send(
-        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
-    ) -> tuple[Upload, ClientState, Tally]:
-        """The drift of w_m; b_m stays."""
-        return self.upload(sent, working.shared, data), ClientState(working.personal), NOTHING
+        shared, personal = tree.descend((working.shared, working.own.personal), self.step_size, gradients)
+        return Working(shared, ClientState(personal), working.drawn), tally
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """[w, b_m], after fine-tuning of b_m if asked for; [w, b] as received where no round trains b.
@@ -103,41 +89,25 @@ class PartialAveraging(FineTuned[ClientState, Working]):
         model, more = self.objective.personalize(key, sent.shared, personal, data.batch())
         return Models(model, received), spent.plus(more)
 
-    def _beside(self, shared: Params) -> Any:
+    def _beside(self, shared: Params) -> Gradient:
         """The gradient of the personal part beside a fixed shared one."""
-
-        def gradient(key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
-            return self.objective.gradient_personal(key, shared, personal, batch)
-
-        return gradient
+        return lambda key, personal, batch: self.objective.gradient_personal(key, shared, personal, batch)
 
 
 _REP = {"trains": PERSONAL_FIRST}
 _BABU = BY_ROWS | {"fine_tuning_steps": 10, "trains": SHARED_ONLY}
-
-
-def _keeps(personal_part: str) -> Mapping[str, Any]:
-    """WS2 as these methods mean it: the model's own parameters, without the rescaling of Hanzely et al. 2023."""
-    return {"personal_part": personal_part, "rescale": False}
-
-
+# WS2 as these methods mean it: the model's own parameters, without the rescaling of Hanzely et al. 2023
+_HEAD, _BODY, _NORM = ({"personal_part": part, "rescale": False} for part in ("head", "body", "*norm*"))
 _ARIVAZHAGAN = "Arivazhagan et al. 2019, Federated learning with personalization layers"
 _COLLINS = "Collins et al. 2021, Exploiting shared representations for personalized federated learning"
 _FEDBN = "Li et al. 2021, FedBN: federated learning on non-IID features via local batch normalization"
 _LIANG = "Liang et al. 2020, Think locally, act globally: federated learning with local and global representations"
 _OH = "Oh, Kim and Yun 2022, FedBABU: toward enhanced representation for federated image classification"
+_method = functools.partial(Method, PartialAveraging, "ws2")
 METHODS = {
-    "fedper": Method(
-        PartialAveraging, "ws2", BY_ROWS, _ARIVAZHAGAN, "last layer personal, all trained together", _keeps("head")
-    ),
-    "fedrep": Method(
-        PartialAveraging, "ws2", _REP, _COLLINS, "last layer personal and trained first, then the rest", _keeps("head")
-    ),
-    "lg_fedavg": Method(
-        PartialAveraging, "ws2", BY_ROWS, _LIANG, "last layer shared, the others personal", _keeps("body")
-    ),
-    "fedbabu": Method(
-        PartialAveraging, "ws2", _BABU, _OH, "last layer never trained but fine-tuned at the end", _keeps("head")
-    ),
-    "fedbn": Method(PartialAveraging, "ws2", {}, _FEDBN, "normalisation layers personal", _keeps("*norm*")),
+    "fedper": _method(BY_ROWS, _ARIVAZHAGAN, "last layer personal, all trained together", _HEAD),
+    "fedrep": _method(_REP, _COLLINS, "last layer personal and trained first, then the rest", _HEAD),
+    "lg_fedavg": _method(BY_ROWS, _LIANG, "last layer shared, the others personal", _BODY),
+    "fedbabu": _method(_BABU, _OH, "last layer never trained but fine-tuned at the end", _HEAD),
+    "fedbn": _method({}, _FEDBN, "normalisation layers personal", _NORM),
 }

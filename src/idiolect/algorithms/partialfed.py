@@ -20,10 +20,11 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
-from idiolect.algorithms.tuples import Broadcast, Upload
+from idiolect.algorithms.optimizers import PLAIN, Descent
+from idiolect.algorithms.tuples import Broadcast, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, RowReads, beyond_theory, setting, settings
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core import BY_ROWS, NOTHING, Method, Models, RowReads, beyond_theory, gradient_tally, setting, settings
+from idiolect.core.types import Array, Batch, ClientData, Fit, Key, Params, StartKeys, Tally
 
 _STRATEGY, _START = 2**31 - 1, 2**31 - 2  # what their draws are named by: no epoch and no step has these numbers
 
@@ -33,14 +34,6 @@ class ClientState(NamedTuple):
 
     personal: Params
     preference: Array
-
-
-class Working(NamedTuple):
-    """w_m, the preferences of the round, and its rows."""
-
-    shared: Params
-    preference: Array
-    drawn: Array
 
 
 @settings
@@ -74,21 +67,19 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
                 mixed = _mix(jax.nn.sigmoid((moved + noise) / self.temperature), sent.shared, client.personal)
                 return self.objective.loss(at, mixed, (), batch)[0]
 
-            rows, passes = batch.rows(), batch.passes
-            return jax.grad(loss)(preference), Tally(personal=rows, samples=rows, full_personal=passes)
+            return jax.grad(loss)(preference), gradient_tally(batch, "personal")
 
-        own = jax.random.fold_in(key, _STRATEGY)
-        eta, steps = self.strategy_step_size, self.strategy_steps
-        preference, tally = walk(self, own, client.preference, data, gradient, step_size=eta, steps=steps)
+        own, descent = jax.random.fold_in(key, _STRATEGY), Descent(PLAIN, self.strategy_step_size)
+        preference, tally = walk(self, own, client.preference, data, gradient, descent, steps=self.strategy_steps)
         drawn = preference + _noise(jax.random.fold_in(key, _START), preference)
         start = _mix((drawn >= 0).astype(drawn.dtype), sent.shared, client.personal)
-        return Working(start, preference, self.draw_batches(key, data)), tally
+        return Working(start, client._replace(preference=preference), self.draw_batches(key, data)), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The whole model goes up, and stays as the client's own."""
-        return self.upload(sent, working.shared, data), ClientState(working.shared, working.preference), NOTHING
+        return self.upload(sent, working.shared, data), working.own._replace(personal=working.shared), NOTHING
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """Every layer from where it is preferred; w's where neither is."""
@@ -123,5 +114,5 @@ _SUN = "Sun et al. 2021, PartialFed: cross-domain personalized federated learnin
 METHODS = {
     "partialfed": Method(
         PartialFed, "global_model", BY_ROWS, _SUN, "each client learns which layers to take from the shared model"
-    ),
+    )
 }

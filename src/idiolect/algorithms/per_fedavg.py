@@ -13,25 +13,18 @@ one batch. The personal model is w - a grad f'_m(w) on all training rows. a = 0 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
-from idiolect.algorithms.tuples import Broadcast
-from idiolect.core import NOTHING, Fit, Method, setting, settings, step_key, tree
+from idiolect.algorithms.tuples import Broadcast, Working
+from idiolect.core import NOTHING, Fit, Method, Models, setting, settings, step_key, tree
 from idiolect.core.objective import Adapting
-from idiolect.core.types import Array, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, ClientData, Key, Tally
 
 FIRST_ORDER, HESSIAN_FREE = "first_order", "hessian_free"
 _INNER, _CURVATURE = 2**31 - 1, 2**31 - 2  # what the draws of D1 and D3 are named by: no epoch has these numbers
-
-
-class Working(NamedTuple):
-    """w_m and the rows of D1, D2 and D3."""
-
-    shared: Params
-    drawn: tuple[Any, Any, Any]
 
 
 @settings
@@ -45,17 +38,16 @@ class PerFedAvg(FederatedAveraging[tuple[()], Working]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs an objective with an inner step."""
-        if not isinstance(self.objective, Adapting):
-            return Fit("it learns a start for one own step; use the maml objective")
-        return Fit()
+        adapts = isinstance(self.objective, Adapting)
+        return Fit(None if adapts else "it learns a start for one own step; use the maml objective")
 
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
-        """Start from w."""
+        """Start from w, with the rows of D1, D2 and D3."""
         inner = self.draw_batches(jax.random.fold_in(key, _INNER), data)
         curvature = ()
         if self.variant == HESSIAN_FREE:
             curvature = self.draw_batches(jax.random.fold_in(key, _CURVATURE), data)
-        return Working(sent.shared, (inner, self.draw_batches(key, data), curvature)), NOTHING
+        return Working(sent.shared, client, (inner, self.draw_batches(key, data), curvature)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One step along the gradient after an inner step."""
@@ -72,10 +64,12 @@ class PerFedAvg(FederatedAveraging[tuple[()], Working]):
             correction = objective.inner_step / (2 * self.difference)
             gradient = tree.descend(gradient, correction, tree.subtract(ahead, behind))
             tally = tally.plus(cost).plus(more)
-        return Working(tree.descend(start, self.step_size, gradient), working.drawn), tally
+        return working._replace(shared=tree.descend(start, self.step_size, gradient)), tally
+
+    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
+        """w - a grad f'_m(w)."""
+        return self.personalized(key, sent.shared, data)
 
 
 _FALLAH = "Fallah et al. 2020, Personalized federated learning: a meta-learning approach"
-METHODS = {
-    "per_fedavg": Method(PerFedAvg, "maml", {}, _FALLAH, "a shared start that is good after one own step"),
-}
+METHODS = {"per_fedavg": Method(PerFedAvg, "maml", {}, _FALLAH, "a shared start that is good after one own step")}

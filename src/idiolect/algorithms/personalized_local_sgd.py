@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share
 from idiolect.algorithms.references import PLSGD
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Batched, Changes, Fit, Method, Models, RowReads, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
+from idiolect.core import NOTHING, WEIGHTING, Batched, Method, Models, client_weight, setting, settings, step_key, tree
+from idiolect.core.types import Array, Changes, ClientData, Fit, Key, Mean, Params, RowReads, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
@@ -70,9 +69,8 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs both blocks."""
-        if not (self.objective.has_shared and self.objective.has_personal):
-            return Fit("it trains a shared and a personal block; use the additive objective")
-        return Fit()
+        both = self.objective.has_shared and self.objective.has_personal
+        return Fit(None if both else "it trains a shared and a personal block; use the additive objective")
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -108,7 +106,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         if self.output != "last":  # the iterates before each step
             iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
             # a running mean: nothing grows with the number of steps, and no sum loses digits
-            averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))
+            averaged = tree.toward(averaged, iterate, share(1, covered + t + 1, 0.0))
         shared = tree.descend(shared, self.step_size, shared_gradient)
         # both blocks step from the same point, so that alpha = 0 is local SGD bit for bit
         personal = tree.descend(personal, self.personal_step_scale * self.step_size, personal_gradient)
@@ -121,7 +119,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         averaged, covered, round_mean = working.averaged, working.covered, ()
         if self._means:
             covered, (round_mean, personal) = sent.rounds + 1, averaged
-            averaged = toward(self._caught_up(sent, client), personal, share(1, covered, 0.0))
+            averaged = tree.toward(self._caught_up(sent, client), personal, share(1, covered, 0.0))
         elif self.output == "own_mean":
             covered = covered + self.steps(sent, data.count)
         drift = tree.subtract(sent.shared, working.shared)
@@ -134,7 +132,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         if not self._means:
             return ServerState(shared, (), ())
         rounds = server.rounds + 1
-        return ServerState(shared, toward(server.averaged, received.mean.averaged, share(1, rounds, 0.0)), rounds)
+        return ServerState(shared, tree.toward(server.averaged, received.mean.averaged, share(1, rounds, 0.0)), rounds)
 
     def shared_model(self, server: ServerState) -> Params | None:
         """What w, or its mean, alone stands for, where that is a whole model."""
@@ -163,17 +161,13 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         """The mean of theta_m as it stands at `sent`: in the rounds missed, theta_m stood still."""
         # the server's mean of w counts those rounds, too: both means must cover the same ones before they are added
         missed = share(sent.rounds - client.covered, sent.rounds, 0.0)
-        return toward(client.averaged, client.personal, missed)
+        return tree.toward(client.averaged, client.personal, missed)
 
 
+_SUMMARY = "a shared model plus a correction per client"
+_ERRATA = ("E000-1", "E000-2", "E000-3", "E000-4", "E000-5", "E000-6")
 METHODS = {
     "personalized_local_sgd": Method(
-        PersonalizedLocalSGD,
-        "additive",
-        {},
-        PLSGD,
-        "a shared model plus a correction per client",
-        theory=PERSONALIZED_LOCAL_SGD,
-        errata=("E000-1", "E000-2", "E000-3", "E000-4", "E000-5", "E000-6"),
-    ),
+        PersonalizedLocalSGD, "additive", {}, PLSGD, _SUMMARY, theory=PERSONALIZED_LOCAL_SGD, errata=_ERRATA
+    )
 }

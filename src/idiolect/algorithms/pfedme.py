@@ -17,14 +17,14 @@ weight that it does not document: not here. With R > 1 it stops near the optimum
 
 from __future__ import annotations
 
-from typing import cast
+import dataclasses
 
 from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Upload, Working
-from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Changes, Fit, Method, RowReads, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
+from idiolect.core.data import WEIGHTING, client_weight
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.solver_rules import PFEDME
@@ -37,6 +37,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     changes = Changes({"drift": None})
     row_reads = RowReads(exact="it takes several steps on the rows of one batch")
 
+    objective: Mixture = dataclasses.field(kw_only=False)
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")
     step_size: float = setting(default=0.005, above=0, doc="outer step eta")
@@ -48,13 +49,12 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs the mixture objective."""
-        if not isinstance(self.objective, Mixture):
-            return Fit("its proximal problems are those of the mx2 objective; use that")
-        return Fit()
+        mixture = isinstance(self.objective, Mixture)
+        return Fit(None if mixture else "its proximal problems are those of the mx2 objective; use that")
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
-        return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
+        return ServerState(self.objective.to_model(self.objective.init_shared(key)))
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
@@ -67,23 +67,23 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w, and from theta_m or w."""
         start = sent.shared if self.restart else client.personal
-        return Working(sent.shared, start, self.draw_batches(key, data)), NOTHING
+        return Working(sent.shared, ClientState(start), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One outer iteration: solve for theta_m, then move w_m toward it."""
         batch = batches.take_drawn(data, working.drawn, t) if self.batch_size else data.batch()
-        personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
+        personal, tally = self._solve(step_key(key, t), working.shared, working.own.personal, batch)
         apart = tree.subtract(working.shared, personal)
         # lam (w_m - theta_m) is the gradient of the Moreau envelope where theta_m solves the proximal problem
-        shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
-        return Working(shared, personal, working.drawn), tally
+        shared = tree.descend(working.shared, self.step_size * self.objective.penalty, apart)
+        return Working(shared, ClientState(personal), working.drawn), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The drift of w; theta_m stays."""
-        drift = tree.subtract(sent.shared, working.shared)
-        return Upload(drift, client_weight(self.weighting, data)), ClientState(working.personal), NOTHING
+        weight = client_weight(self.weighting, data)
+        return Upload(tree.subtract(sent.shared, working.shared), weight), working.own, NOTHING
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """w moves toward, to or beyond the mean of the clients' copies."""
@@ -95,7 +95,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
         """w as the objective stores it, and theta_m."""
-        return self._mixture.from_model(sent.shared), client.personal
+        return self.objective.from_model(sent.shared), client.personal
 
     def steps(self, sent: Broadcast, rows: Array) -> int:
         """R."""
@@ -106,13 +106,9 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         drawn = self.local_steps, self.batch_size
         return batches.draw_with_replacement(key, *drawn, data) if self.batch_size else ()
 
-    @property
-    def _mixture(self) -> Mixture:
-        return cast(Mixture, self.objective)
-
     def _solve(self, key: Key, shared: Params, start: Params, batch: Batch) -> tuple[Params, Tally]:
         """K gradient steps on f'_batch(theta) + (lam/2) |theta - w_m|^2."""
-        stored = self._mixture.from_model(shared)
+        stored = self.objective.from_model(shared)
 
         def inner(k: ArrayLike, personal: Params) -> tuple[Params, Tally]:
             gradient, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
@@ -125,14 +121,5 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
-METHODS = {
-    "pfedme": Method(
-        PFedMe,
-        "mx2",
-        {},
-        _DINH,
-        "a shared model learnt from proximal steps toward personal ones",
-        theory=PFEDME,
-        errata=("E002-12",),
-    ),
-}
+_SUMMARY = "a shared model learnt from proximal steps toward personal ones"
+METHODS = {"pfedme": Method(PFedMe, "mx2", {}, _DINH, _SUMMARY, theory=PFEDME, errata=("E002-12",))}

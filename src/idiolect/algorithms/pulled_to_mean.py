@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import iterations_before_message, no_rows
-from idiolect.core import NOTHING, Algorithm, Changes, Fit, Models, RowReads, beyond_theory, setting, settings, tree
+from idiolect.core import NOTHING, Algorithm, Fit, Models, RowReads, beyond_theory, population, setting, settings, tree
 from idiolect.core.objective import Mixture
-from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
+from idiolect.core.types import Array, Batch, Changes, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
@@ -60,6 +59,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     batch_size = 0  # exact gradients
 
+    objective: Mixture = dataclasses.field(kw_only=False)
     step_size: float = setting(default=None, above=0, theory=True, doc="step a")
     averaging_probability: float = setting(
         default=None, above=0, below=1, theory=True, doc="p, the chance that an iteration is a step toward the mean"
@@ -70,13 +70,12 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         if not isinstance(self.objective, Mixture):
             return Fit("it pulls personal models toward their mean, which only the mx2 objective asks for")
         return beyond_theory(
-            chance,
-            "the paper treats full participation; xbar is the mean of those present, the absent stand still",
+            chance, "the paper treats full participation; xbar is the mean of those present, the absent stand still"
         )
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, until the first round."""
-        return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
+        return ServerState(self.objective.to_model(self.objective.init_shared(key)))
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
@@ -114,13 +113,9 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """x_m."""
-        shared = self._mixture.from_model(client.personal)
+        shared = self.objective.from_model(client.personal)
         model, tally = self.objective.personalize(key, shared, client.personal, data.batch())
         return Models(model), tally
-
-    @property
-    def _mixture(self) -> Mixture:
-        return cast(Mixture, self.objective)
 
     @property
     def _scale(self) -> Scalar:
@@ -135,4 +130,4 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     def _away(self, sent: Broadcast, client: ClientState) -> Params:
         """lam (x_m - xbar)."""
-        return tree.scale(self._mixture.penalty, tree.subtract(client.personal, sent.mean))
+        return tree.scale(self.objective.penalty, tree.subtract(client.personal, sent.mean))

@@ -21,15 +21,15 @@ keeps x*_m and never takes part.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms import schedule
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLIX
-from idiolect.algorithms.schedule import Broadcast, Scheduled
+from idiolect.algorithms.schedule import Broadcast, Scheduled, iterations_before_message, no_rows, one_batch, rows_ahead
 from idiolect.algorithms.tuples import ServerState
 from idiolect.core import NOTHING, Algorithm, Fit, Method, beyond_theory, setting, settings, step_key, tree
 from idiolect.core.kinds import Changes, KeepsPrepared, RowReads
@@ -104,22 +104,21 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
         nothing = tree.zeros(self.objective.init_shared(keys.common))
         # FLIX solves for the client's own optimum here, once, before any round
-        prepared: tuple[Any, Tally] = ((), NOTHING)
-        if isinstance(self.objective, Prepares):
-            prepared = self.objective.prepare(keys.common, data)
-        return ClientState(nothing, nothing, prepared[0]), prepared[1]
+        objective = self.objective
+        prepared, tally = objective.prepare(keys.common, data) if isinstance(objective, Prepares) else ((), NOTHING)
+        return ClientState(nothing, nothing, prepared), tally
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.shared, schedule.iterations_before_message(key, self.communication_probability))
+        return Broadcast(server.shared, iterations_before_message(key, self.communication_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m = xbar: one that was absent starts where the others are."""
-        return Working(sent.shared, client.control, client.prepared, schedule.no_rows(self.batch_size)), NOTHING
+        return Working(sent.shared, client.control, client.prepared, no_rows(self.batch_size)), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0."""
-        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
+        drawn, batch = rows_ahead(key, t, working.drawn, self.batch_size, data)
         moved, tally = self._moved(step_key(key, t), working, batch)
         return working._replace(iterate=moved, drawn=drawn), tally
 
@@ -127,7 +126,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """Coin 1: xh_m; h_m waits for xbar."""
-        moved, tally = self._moved(key, working, schedule.one_batch(key, self.batch_size, data))
+        moved, tally = self._moved(key, working, one_batch(key, self.batch_size, data))
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
@@ -188,16 +187,10 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
     def _noise(self, key: Key, like: Params) -> Params:
         """alpha_m times a normal vector of standard deviation `noise` in all: E |.|^2 = noise^2 of g_m."""
-        leaves, form = jax.tree.flatten(like)
-        size = sum(leaf.size for leaf in leaves)
+        size = sum(leaf.size for leaf in jax.tree.leaves(like))
         assert self.noise is not None
         # per coordinate, so that the whole vector has the stated deviation whatever the size of the model
-        scale = self._share * self.noise * size**-0.5
-        drawn = [
-            scale * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
-            for place, leaf in enumerate(leaves)
-        ]
-        return jax.tree.unflatten(form, drawn)
+        return tree.scale(self._share * self.noise * size**-0.5, tree.normal(key, like))
 
 
 def _rows(objective: Any, clients: ClientState) -> Array:
@@ -210,35 +203,15 @@ def _rows(objective: Any, clients: ClientState) -> Array:
 
 _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
+_ALWAYS = {"communication_probability": 1.0}
+_MIXED = "own optima mixed in, local steps without drift; exact"
+_OWN_STEPS = "one model, local steps without drift, own steps; exact"
+_ERRATA = ("E001-1", "E001-2", "E001-3", "E001-4", "E001-5", "E001-6", "E001-7")
+_on_flix, _on_one_model = (functools.partial(Method, Scafflix, objective) for objective in ("flix", "global_model"))
 METHODS = {
-    "scafflix": Method(
-        Scafflix,
-        "flix",
-        {},
-        FLIX,
-        "own optima mixed in, local steps without drift; exact",
-        theory=SCAFFLIX,
-        errata=("E001-1", "E001-2", "E001-3", "E001-4", "E001-5", "E001-6", "E001-7"),
-    ),
-    "i_scaffnew": Method(
-        Scafflix,
-        "global_model",
-        {},
-        FLIX,
-        "one model, local steps without drift, own steps; exact",
-        theory=SCAFFLIX,
-        errata=("E001-2", "E001-3", "E001-4"),
-    ),
-    "scaffnew": Method(
-        Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact", theory=SCAFFNEW
-    ),
-    "flix_gd": Method(
-        Scafflix,
-        "flix",
-        {"communication_probability": 1.0},
-        _GASANOV,
-        "own optima mixed in, gradient descent; exact",
-        theory=FLIX_GD,
-    ),
+    "scafflix": _on_flix({}, FLIX, _MIXED, theory=SCAFFLIX, errata=_ERRATA),
+    "i_scaffnew": _on_one_model({}, FLIX, _OWN_STEPS, theory=SCAFFLIX, errata=("E001-2", "E001-3", "E001-4")),
+    "scaffnew": _on_one_model({}, _MISHCHENKO, "one model, local steps without drift; exact", theory=SCAFFNEW),
+    "flix_gd": _on_flix(_ALWAYS, _GASANOV, "own optima mixed in, gradient descent; exact", theory=FLIX_GD),
     "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD", theory=LOCAL_SGD),
 }

@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.local_steps import LocalSteps
-from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Changes, Method, RowReads, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Changes, Method, RowReads, population, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 
@@ -118,11 +117,10 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """Move w along the mean drift, and c by what the cohort changed of the mean over all clients."""
-        clients = population(self)
 
         def moved(old: Array, change: Array) -> Array:
             # those who stayed away changed nothing: the mean change of the cohort is |S|/M of that of all
-            return old + received.cohort.astype(old.dtype) / clients * change
+            return old + received.cohort.astype(old.dtype) / population(self) * change
 
         control = jax.tree.map(moved, server.control, received.mean.control_change)
         return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift), control)
@@ -146,5 +144,5 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
 
 _KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averaging for federated learning"
 METHODS = {
-    "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates"),
+    "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates")
 }

@@ -16,13 +16,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from idiolect.algorithms import schedule
-from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.schedule import Broadcast, Scheduled, Upload
 from idiolect.algorithms.tuples import ClientState, ServerState
 from idiolect.algorithms.tuples import OwnWorking as Working
-from idiolect.core import NOTHING, Changes, Fit, Method, RowReads, beyond_theory, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Mean, Scalar, StartKeys, Tally
+from idiolect.core import NOTHING, Fit, Method, RowReads, beyond_theory, population, setting, settings, step_key, tree
+from idiolect.core.types import Array, Changes, ClientData, Key, Mean, Scalar, StartKeys, Tally
 from idiolect.theory.solver_rules import SCD_PFL
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from idiolect.core.types import Array, Params
 
@@ -27,11 +27,11 @@ class Broadcast(NamedTuple):
 
 
 class Working(NamedTuple):
-    """The client's copy of the shared block, its own block, and the rows of the round."""
+    """The client's copy of the shared block, what it keeps beside it, and the rows of the round."""
 
     shared: Params
-    personal: Params
-    drawn: Array
+    own: Any
+    drawn: Any
 
 
 class OwnWorking(NamedTuple):

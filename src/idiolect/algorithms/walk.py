@@ -7,12 +7,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from idiolect.algorithms.client_optimizer import PLAIN, Descent
+from idiolect.algorithms.optimizers import Descent
 from idiolect.core import NOTHING, Batched, step_key
 from idiolect.core.control import repeat
-from idiolect.core.types import Batch, ClientData, Key, Params, Scalar, Tally
+from idiolect.core.types import Batch, ClientData, Key, Params, Tally
 
 Gradient = Callable[[Key, Params, Batch], tuple[Params, Tally]]
 
@@ -23,20 +24,21 @@ def walk(
     start: Params,
     data: ClientData,
     gradient: Gradient,
+    descent: Descent,
     *,
-    step_size: Scalar,
     steps: int = 0,
     epochs: int = 0,
-    optimizer: str = PLAIN,
+    may_be_empty: bool = False,
 ) -> tuple[Params, Tally]:
     """`epochs` passes over the client's rows or else `steps` steps, from `start`, with the algorithm's batch size.
 
-    The number of steps of an epoch is the client's own: where clients differ, the loop ends with the longest.
+    The number of steps of an epoch is the client's own: where clients differ, the loop ends with the longest. Rows that
+    `may_be_empty` are walked over only where there are some.
     """
     if not (steps or epochs):
         return start, NOTHING
     plan = dataclasses.replace(algorithm, local_steps=steps, epochs=epochs)
-    drawn, descent = plan.draw_batches(key, data), Descent(optimizer, step_size)
+    drawn = plan.draw_batches(key, data)
 
     def one_step(t: ArrayLike, carried: tuple[Params, Any, Tally]) -> tuple[Params, Any, Tally]:
         params, memory, tally = carried
@@ -45,6 +47,8 @@ def walk(
 
     # the base's own rule: a method that draws its number of steps, or counts other rows, overrides `steps` for its
     # rounds alone
-    begun = (start, descent.start(start), NOTHING.counters())
-    end, _, tally = repeat(Batched.steps(plan, (), data.count), one_step, begun)
+    count = Batched.steps(plan, (), data.count)
+    if may_be_empty:
+        count = jnp.where(data.count > 0, count, 0)
+    end, _, tally = repeat(count, one_step, (start, descent.start(start), NOTHING.counters()))
     return end, tally

@@ -21,11 +21,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
-from idiolect.core.checks import setting
+from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key, StartKeys
 from idiolect.core.kinds import KeepsPrepared
-from idiolect.core.objective import Objective, Prepares, Statistics
+from idiolect.core.objective import Objective, Prepares
 from idiolect.core.reduction import Reduction, weighted_mean
 from idiolect.core.settings import Settings, settings
 from idiolect.core.tally import NOTHING, Tally
@@ -163,15 +163,19 @@ def fit_of(algorithm: Algorithm, chance: float = 1.0) -> Fit:
             "its clients keep something that they prepared from their own rows, which this algorithm does not carry; "
             "use scafflix, flix_gd or flix_sgd"
         )
-    fit = algorithm.fit(chance)
-    if fit.refused is None and objective.statistics is not None:
-        fit = fit._replace(refused=_lost_statistics(algorithm, objective.statistics))
-    return fit
-
-
-def _lost_statistics(algorithm: Algorithm, kept: Statistics) -> str | None:
-    """Why running statistics would be lost, or None."""
+    fit, kept = algorithm.fit(chance), objective.statistics
+    if fit.refused is not None or kept is None:
+        return fit
     lost = kept.lost
     if not algorithm.carries_statistics:
         lost = "this algorithm does not carry; use fedavg, fedbn or another of those that docs/networks.md names"
-    return lost and f"its model keeps running statistics (batch normalisation), which {lost}, or {kept.way_out}"
+    why = lost and f"its model keeps running statistics (batch normalisation), which {lost}, or {kept.way_out}"
+    return fit._replace(refused=why)
+
+
+def population(algorithm: Algorithm) -> int:
+    """M; refuses to compute with an M that no engine has filled in."""
+    if algorithm.clients == 0:
+        name = type(algorithm).__name__
+        raise RequestError(f"{name}.clients must be the number of clients M, got 0. Pass clients=M or use an engine.")
+    return algorithm.clients

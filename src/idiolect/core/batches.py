@@ -14,8 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm, Client, Sent, Server, Upload, Working
+from idiolect.core.checks import setting
 from idiolect.core.data import Array, Batch, ClientData
 from idiolect.core.keys import Key
+from idiolect.core.settings import settings
 
 # numbers in the inputs that a client reads at once; with four times as many, copying them costs more than it saves
 FEW_NUMBERS = 1024
@@ -45,12 +49,10 @@ def draw_orders(key: Key, epochs: int, data: ClientData) -> jax.Array:
 def take_rows(data: ClientData, rows: jax.Array) -> Batch:
     """The named rows as a batch, every one of them real."""
     # row numbers are never negative; to ask whether they are would double the work of drawing them
-
-    def taken(leaf: jax.Array) -> jax.Array:
-        return jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False)
-
-    weights = None if data.weights is None else taken(data.weights)
-    return Batch(taken(data.inputs), taken(data.targets), None, weights)
+    inputs, targets, weights = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False), data.parts
+    )
+    return Batch(inputs, targets, None, weights)
 
 
 def take_drawn(data: ClientData, drawn: jax.Array, t: ArrayLike) -> Batch:
@@ -74,5 +76,35 @@ def take_from_order(data: ClientData, orders: Array, t: ArrayLike, batch_size: i
     places = place + jnp.arange(batch_size, dtype=jnp.int32)
     epoch = jnp.minimum(epoch, orders.shape[0] - 1)  # past its own steps a client reads, and ignores, its last order
     rows = orders[epoch, jnp.minimum(places, data.capacity - 1)]
-    weights = None if data.weights is None else data.weights[rows]
-    return Batch(data.inputs[rows], data.targets[rows], places < data.count, weights)
+    inputs, targets, weights = tree.take(data.parts, rows)
+    return Batch(inputs, targets, places < data.count, weights)
+
+
+@settings
+class Batched(Algorithm[Server, Client, Sent, Working, Upload]):
+    """An algorithm whose clients take a fixed number of steps, or pass over their rows, batch by batch; abstract."""
+
+    local_steps: int = setting(default=1, at_least=1, doc="local steps per round (K) when epochs is 0")
+    epochs: int = setting(default=0, at_least=0, doc="passes over the client's rows per round; 0: use local_steps")
+    batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
+
+    def steps(self, sent: Sent, rows: Array) -> Array:
+        """The batches of all epochs, or `local_steps`."""
+        return self.epochs * batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
+
+    def draw_batches(self, key: Key, data: ClientData) -> Array:
+        """The rows of a whole round, for a Working state; empty when every step uses all rows."""
+        # drawn at once for all steps: in programs of small clients, a draw per step took most of the time
+        if self.batch_size == 0:
+            return ()
+        if self.epochs:
+            return draw_orders(key, self.epochs, data)
+        return draw_with_replacement(key, self.local_steps, self.batch_size, data)
+
+    def batch(self, t: Array, drawn: Array, data: ClientData) -> Batch:
+        """The rows of step `t`, from what `draw_batches` drew."""
+        if self.batch_size == 0:
+            return data.batch()
+        if self.epochs:
+            return take_from_order(data, drawn, t, self.batch_size)
+        return take_drawn(data, drawn, t)

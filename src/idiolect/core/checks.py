@@ -22,6 +22,7 @@ from idiolect.record.errors import RequestError as RequestError
 
 LARGEST = float(np.finfo(np.float32).max)
 FEW = 4  # entries that a sentence can show
+_OBEYS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
 class Range(NamedTuple):
@@ -50,37 +51,26 @@ class Range(NamedTuple):
 
     def _bounds(self) -> list[tuple[str, float, Callable[[np.ndarray, float], np.ndarray]]]:
         """(word, bound, comparison) of those that are set."""
-        every = (
-            ("above", self.above, operator.gt),
-            ("at least", self.at_least, operator.ge),
-            ("below", self.below, operator.lt),
-            ("at most", self.at_most, operator.le),
-        )
-        return [(word, bound, obeys) for word, bound, obeys in every if bound is not None]
+        every = ((name.replace("_", " "), getattr(self, name), obeys) for name, obeys in _OBEYS.items())
+        return [rule for rule in every if rule[1] is not None]
 
 
 def setting(
     default: Any = dataclasses.MISSING,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
-    choices: tuple[object, ...] = (),
-    way_out: str = "",
     doc: str = "",
     theory: bool = False,
     strengths: tuple[float, ...] = (),
     in_rows: bool = False,
+    **limits: Any,
 ) -> Any:
-    """A dataclass field with a declared range and one line of documentation.
+    """A dataclass field with a declared range, by the fields of `Range`, and one line of documentation.
 
     `theory` marks a number that the constants of the problem decide where it is left out (None). `strengths` marks the
     number that says how personal a method is, and holds the values to try first on validation rows, ascending;
     `in_rows` where these are divided by a client's training rows, as a prior's strength is.
     """
-    limits = Range(above, at_least, below, at_most, choices, way_out)
-    metadata = {"range": limits, "doc": doc, "theory": theory, "strengths": strengths, "in_rows": in_rows}
+    metadata = {"range": Range(**limits), "doc": doc, "theory": theory, "strengths": strengths, "in_rows": in_rows}
     return dataclasses.field(default=default, metadata=metadata)
 
 

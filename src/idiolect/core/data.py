@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = Any  # a NumPy or JAX array, or a tracer of one
+WEIGHTING = ("equal", "samples")  # FedAvg and Flow weigh clients by rows, the other papers equally
 
 
 class Batch(NamedTuple):
@@ -50,6 +51,11 @@ class ClientData(NamedTuple):
     targets: Array  # (capacity, ...)
     count: Array  # ()
     weights: Array | None = None  # (capacity,) of mean 1 over the real rows; none: every row counts 1
+
+    @property
+    def parts(self) -> tuple[Array, Array, Array | None]:
+        """What has an entry per row."""
+        return self.inputs, self.targets, self.weights
 
     @property
     def capacity(self) -> int:
@@ -116,11 +122,9 @@ class Rows:
         if self.weights is None:
             return None
         given = np.asarray(self.weights[self.offsets[client] : self.offsets[client + 1]], np.float64)
-        largest = given.max(initial=0.0)
-        if largest == 0:
-            return np.zeros_like(given)
-        given = given / largest  # a sum of huge weights would overflow
-        return given * (len(given) / given.sum())
+        given = given / (given.max(initial=0.0) or 1)  # a sum of huge weights would overflow
+        total = given.sum()
+        return given * (len(given) / total) if total else given
 
     def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
         """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""
@@ -128,26 +132,22 @@ class Rows:
         counts = (self.offsets[clients + 1] - self.offsets[clients]).astype(np.int32)
         if capacity is None:
             capacity = int(counts.max(initial=0))
+        shapes = [(part, (len(clients), capacity, *part.shape[1:])) for part in (self.inputs, self.targets)]
         if len(clients) and (counts == capacity).all() and (np.diff(clients) == 1).all():
             # one after another and nothing to pad: copied at once
             whole = slice(self.offsets[clients[0]], self.offsets[clients[-1] + 1])
-            both = (np.array(part[whole]) for part in (self.inputs, self.targets))
-            inputs, targets = (part.reshape(len(clients), capacity, *part.shape[1:]) for part in both)
-            return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
-        inputs = np.zeros((len(clients), capacity, *self.inputs.shape[1:]), self.inputs.dtype)
-        targets = np.zeros((len(clients), capacity, *self.targets.shape[1:]), self.targets.dtype)
-        for row, client in enumerate(clients):
-            inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
-        return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
+            inputs, targets = (np.array(part[whole]).reshape(shape) for part, shape in shapes)
+        else:
+            inputs, targets = (np.zeros(shape, part.dtype) for part, shape in shapes)
+            for row, client in enumerate(clients):
+                inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
+        weights = None if self.weights is None else self._pad_weights(clients, counts, capacity)
+        return ClientData(inputs, targets, counts, weights)
 
-    def _pad_weights(self, clients: np.ndarray, capacity: int) -> np.ndarray | None:
-        if self.weights is None:
-            return None
+    def _pad_weights(self, clients: np.ndarray, counts: np.ndarray, capacity: int) -> np.ndarray:
         padded = np.zeros((len(clients), capacity))
         for row, client in enumerate(clients):
-            own = self.weights_of(int(client))
-            assert own is not None
-            padded[row, : len(own)] = own
+            padded[row, : counts[row]] = self.weights_of(int(client))
         return padded
 
     def select(self, clients: np.ndarray) -> Rows:
@@ -168,13 +168,17 @@ def join_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
     owner = np.concatenate([np.repeat(np.arange(rows.clients), rows.counts) for rows in (first, second)])
     order = np.argsort(owner, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(first.counts + second.counts)]).astype(np.int64)
-    inputs, targets = (
-        np.concatenate([getattr(rows, part) for rows in (first, second)])[order] for part in ("inputs", "targets")
-    )
-    weights = None
-    if first.weights is not None and second.weights is not None:
-        weights = np.concatenate([first.weights, second.weights])[order]
-    return Rows(inputs, targets, offsets, weights), order
+
+    def both(part: str) -> np.ndarray:
+        return np.concatenate([getattr(rows, part) for rows in (first, second)])[order]
+
+    weights = None if first.weights is None or second.weights is None else both("weights")
+    return Rows(both("inputs"), both("targets"), offsets, weights), order
+
+
+def client_weight(weighting: str, data: ClientData) -> Array:
+    """How much a client counts in the mean of uploads: 1, or its number of training rows; one of `WEIGHTING`."""
+    return jnp.ones(()) if weighting == "equal" else jnp.asarray(data.count).astype(jnp.result_type(float))
 
 
 def masked_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:

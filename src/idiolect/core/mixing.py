@@ -79,16 +79,13 @@ def misses_agents(name: str, told: Neighbours | Discrepancies | None, clients: i
 
 def mix(neighbours: Neighbours, tree: Tree) -> Tree:
     """Lambda v for every leaf v, whose leading axis is clients: the weighted mean of what client i listens to."""
-    if neighbours.is_dense:
-        return jax.tree.map(lambda leaf: _multiply(neighbours.weights, leaf), tree)
-    return jax.tree.map(lambda leaf: _gather(neighbours.indices, neighbours.weights, leaf), tree)
+    return _product(neighbours.indices, neighbours.weights, tree)
 
 
 def mix_back(neighbours: Neighbours, tree: Tree) -> Tree:
     """Lambda^T v for every leaf v: what client i's listeners hold, by how much they listen to it."""
-    if neighbours.is_dense:
-        return jax.tree.map(lambda leaf: _multiply(neighbours.weights.T, leaf), tree)
-    return jax.tree.map(lambda leaf: _gather(neighbours.listeners, neighbours.listener_weights, leaf), tree)
+    weights = neighbours.weights.T if neighbours.is_dense else neighbours.listener_weights
+    return _product(neighbours.listeners, weights, tree)
 
 
 def within(discrepancies: Discrepancies, accuracy: ArrayLike) -> Neighbours:
@@ -115,14 +112,10 @@ def from_dense(matrix: Given, dense: bool | None = None) -> Neighbours:
 
 def from_pairs(agents: int, listener: Given, source: Given, weights: Given) -> Neighbours:
     """Neighbours from pairs (i, j) with lambda_ij, without ever making a matrix; lists whatever their length."""
-    listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
-    values = np.asarray(weights, np.float64)
-    _check_pairs(agents, listener, source, values)
+    listener, source, values = _check_pairs(agents, listener, source, weights)
     _check_rows(values.min(initial=0.0), np.bincount(listener, values, agents))
-    listener, source, values = (part[values > 0] for part in (listener, source, values))
-    indices, own = _lists(agents, listener, source, values, 0.0)
-    listeners, theirs = _lists(agents, source, listener, values, 0.0)
-    return Neighbours(indices, own, listeners, theirs)
+    heard = values > 0
+    return Neighbours(*_lists(agents, listener[heard], source[heard], values[heard], 0.0))
 
 
 def discrepancies_from_dense(matrix: Given, dense: bool | None = None, largest: float = np.inf) -> Discrepancies:
@@ -137,15 +130,10 @@ def discrepancies_from_dense(matrix: Given, dense: bool | None = None, largest: 
 
 def discrepancies_from_pairs(agents: int, listener: Given, source: Given, values: Given) -> Discrepancies:
     """b in lists from pairs (i, j) with b_ij; clients that are not paired with themselves are, with 0."""
-    listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
-    numbers = np.asarray(values, np.float64)
-    _check_pairs(agents, listener, source, numbers)
+    listener, source, numbers = _check_pairs(agents, listener, source, values)
     alone = np.setdiff1d(np.arange(agents), listener[listener == source])
     listener, source = np.concatenate([listener, alone]), np.concatenate([source, alone])
-    numbers = np.concatenate([numbers, np.zeros(len(alone))])
-    indices, own = _lists(agents, listener, source, numbers, np.nan)
-    listeners, theirs = _lists(agents, source, listener, numbers, np.nan)
-    return Discrepancies(indices, own, listeners, theirs)
+    return Discrepancies(*_lists(agents, listener, source, np.append(numbers, np.zeros(len(alone))), np.nan))
 
 
 def dense(neighbours: Neighbours) -> np.ndarray:
@@ -198,7 +186,9 @@ def _check_rows(least: float, sums: np.ndarray) -> None:
         raise RequestError(f"Every row of Lambda must sum to 1, row {row} sums to {total:g}; {way_out}.")
 
 
-def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: np.ndarray) -> None:
+def _check_pairs(agents: int, *pairs: Given) -> tuple[np.ndarray, ...]:
+    """As many listeners as sources and values, or RequestError."""
+    listener, source, values = map(np.asarray, pairs, (np.int64, np.int64, np.float64))
     if not listener.shape == source.shape == values.shape or listener.ndim != 1:
         shapes = f"{listener.shape}, {source.shape} and {values.shape}"
         raise RequestError(f"Pairs need as many listeners as sources and values, got {shapes}.")
@@ -207,31 +197,39 @@ def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: 
             wrong = numbers.min() if numbers.min() < 0 else numbers.max()
             raise RequestError(f"Clients are numbered from 0 to {agents - 1}, got {wrong}.")
     # one whole number per pair; N^2 stays far below 2^63
-    pairs = np.unique(listener * agents + source)
-    if len(pairs) < len(listener):
-        raise RequestError(
-            f"A pair of clients may be given once, got {len(listener) - len(pairs)} repeated; add them up."
-        )
+    repeated = len(listener) - len(np.unique(listener * agents + source))
+    if repeated:
+        raise RequestError(f"A pair of clients may be given once, got {repeated} repeated; add them up.")
+    return listener, source, values
 
 
 def _lists(
     agents: int, listener: np.ndarray, source: np.ndarray, values: np.ndarray, padding: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(slots, clients) sources and values by listener, in ascending order of the source; padding comes last."""
-    # in one order, whatever order the pairs came in: so the sums round alike
-    order = np.lexsort((source, listener))
-    listener, source, values = listener[order], source[order], values[order]
-    amounts = np.bincount(listener, minlength=agents)
-    places = np.arange(len(listener)) - (np.cumsum(amounts) - amounts)[listener]
-    # padding points at the client itself with weight 0: a valid place, and one whose value is at hand
-    indices = np.tile(np.arange(agents, dtype=np.int32), (max(int(amounts.max(initial=0)), 1), 1))
-    numbers = np.full(indices.shape, padding)
-    indices[places, listener], numbers[places, listener] = source, values
-    return indices, numbers
+) -> list[np.ndarray]:
+    """(slots, clients) sources and values by listener, in ascending order of the source; then listeners by source.
+
+    Padding comes last.
+    """
+    found = []
+    for own, other in ((listener, source), (source, listener)):
+        # in one order, whatever order the pairs came in: so the sums round alike
+        order = np.lexsort((other, own))
+        columns = own[order]
+        amounts = np.bincount(columns, minlength=agents)
+        places = np.arange(len(columns)) - (np.cumsum(amounts) - amounts)[columns]
+        # padding points at the client itself with weight 0: a valid place, and one whose value is at hand
+        indices = np.tile(np.arange(agents, dtype=np.int32), (max(int(amounts.max(initial=0)), 1), 1))
+        numbers = np.full(indices.shape, padding)
+        indices[places, columns], numbers[places, columns] = other[order], values[order]
+        found += [indices, numbers]
+    return found
 
 
-def _multiply(matrix: jax.Array, leaf: jax.Array) -> jax.Array:
-    return (matrix @ leaf.reshape(leaf.shape[0], -1)).reshape(leaf.shape)
+def _product(indices: Array, weights: Array, tree: Tree) -> Tree:
+    """What lists, or a matrix where there are no indices, make of every leaf."""
+    if isinstance(indices, tuple):
+        return jax.tree.map(lambda leaf: (weights @ leaf.reshape(leaf.shape[0], -1)).reshape(leaf.shape), tree)
+    return jax.tree.map(lambda leaf: _gather(indices, weights, leaf), tree)
 
 
 def _gather(indices: jax.Array, weights: jax.Array, leaf: jax.Array) -> jax.Array:

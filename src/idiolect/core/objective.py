@@ -13,7 +13,7 @@ from idiolect.core.data import Array, Batch, ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
 from idiolect.core.statistics import moving
-from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tally import NOTHING, Tally, gradient_tally
 from idiolect.core.tree import Params
 
 
@@ -67,16 +67,12 @@ class Objective(Settings, abc.ABC):
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_w f_m, with the change of running statistics in their places, and its cost."""
         gradient, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
-        return moving(gradient, shared, seen), Tally(
-            shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes
-        )
+        return moving(gradient, shared, seen), gradient_tally(batch, "shared")
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_beta f_m and its cost."""
         gradient, seen = jax.grad(lambda b: self.loss(key, shared, b, batch), has_aux=True)(personal)
-        return moving(gradient, personal, seen), Tally(
-            personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes
-        )
+        return moving(gradient, personal, seen), gradient_tally(batch, "personal")
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
@@ -89,23 +85,14 @@ class Objective(Settings, abc.ABC):
             gradient, tally = self.gradient_personal(key, shared, personal, batch)
             return ((), gradient), tally
         gradients, seen = jax.grad(lambda w, b: self.loss(key, w, b, batch), (0, 1), has_aux=True)(shared, personal)
-        rows, passes = batch.rows(), batch.passes
         moved = moving(gradients[0], shared, seen), moving(gradients[1], personal, seen)
-        return moved, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
-
-
-@runtime_checkable
-class Protected(Protocol):
-    """An objective whose gradients hide the rows they come from."""
-
-    @property
-    def unprotected(self) -> Objective:
-        """The objective below the protection."""
+        return moved, gradient_tally(batch, "both")
 
 
 def unprotected(objective: Objective) -> Objective:
     """The objective for what never leaves the client: what is below a protection of its rows, or itself."""
-    return objective.unprotected if isinstance(objective, Protected) else objective
+    below: Objective = getattr(objective, "unprotected", objective)
+    return below
 
 
 @runtime_checkable

@@ -62,12 +62,8 @@ def register(cls: type, leaves: Sequence[str], static: Sequence[str]) -> None:
 
 
 def _is_leaf(hint: object) -> bool:
-    kinds = typing.get_args(hint) or (hint,)
-    return any(kind is float or (isinstance(kind, type) and _is_subtree(kind)) for kind in kinds)
-
-
-def _is_subtree(kind: type) -> bool:
-    return issubclass(kind, (PerClient, Settings)) or _is_arrays(kind)
+    kinds = [kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type)]
+    return any(issubclass(kind, float | PerClient | Settings) or _is_arrays(kind) for kind in kinds)
 
 
 def _is_arrays(kind: object) -> bool:

@@ -8,7 +8,7 @@ the step size. So every method that walks by `descend` keeps them right; message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -40,12 +40,16 @@ def has_running(params: Params) -> bool:
 
 def trained(params: Params) -> Params:
     """`params` with zeros for running statistics: what a norm, an inner product or an optimizer may see."""
-    return _map(lambda leaf: jnp.zeros_like(leaf), lambda leaf: leaf, params)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.zeros_like(leaf) if is_running(path) else leaf, params
+    )
 
 
 def replace_running(params: Params, source: Params) -> Params:
     """`params` with the running statistics of `source`."""
-    return _map(lambda leaf, other: other, lambda leaf, other: leaf, params, source)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf, other: other if is_running(path) else leaf, params, source
+    )
 
 
 def moving(gradient: Params, block: Params, seen: Mapping[str, jax.Array]) -> Params:
@@ -65,10 +69,3 @@ def moving(gradient: Params, block: Params, seen: Mapping[str, jax.Array]) -> Pa
         return old - seen[name].astype(old.dtype)
 
     return jax.tree_util.tree_map_with_path(one, gradient, block)
-
-
-def _map(running: Callable[..., jax.Array], other: Callable[..., jax.Array], *trees: Params) -> Params:
-    def one(path: Path, *leaves: jax.Array) -> jax.Array:
-        return (running if is_running(path) else other)(*leaves)
-
-    return jax.tree_util.tree_map_with_path(one, *trees)

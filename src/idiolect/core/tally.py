@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from idiolect.core.data import Batch
+
 Count = int | jax.Array | np.ndarray  # known while tracing, or not
 
 
@@ -38,8 +40,8 @@ class Tally(NamedTuple):
 
     def as_personal(self) -> Tally:
         """The same cost, of a model that is the client's own: what was counted as shared is personal."""
-        nothing, personal, full = 0, self.personal + self.shared, self.full_personal + self.full_shared
-        return self._replace(shared=nothing, personal=personal, full_shared=nothing, full_personal=full)
+        personal, full = self.personal + self.shared, self.full_personal + self.full_shared
+        return self._replace(shared=0, personal=personal, full_shared=0, full_personal=full)
 
     def counters(self) -> Tally:
         """The same counts as 32-bit counters: what a compiled loop can carry."""
@@ -51,3 +53,10 @@ class Tally(NamedTuple):
 
 
 NOTHING = Tally()
+
+
+def gradient_tally(batch: Batch, block: str, reads: int = 1) -> Tally:
+    """The cost of a gradient by one block, "shared" or "personal", or by "both", which reads each row `reads` times."""
+    rows, passes = batch.rows(), batch.passes
+    full = {f"full_{own}": passes for own in ("shared", "personal") if block in (own, "both")}
+    return Tally(samples=reads * rows, **{block: rows}, **full)

@@ -18,10 +18,6 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def _rotated(word: jax.Array, places: int) -> jax.Array:
-    return (word << jnp.uint32(places)) | (word >> jnp.uint32(32 - places))
-
-
 def _hashed(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32-20 of the counter (`first`, `second`)."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
@@ -29,7 +25,8 @@ def _hashed(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Ar
     for group in range(5):
         for places in _ROTATIONS[group % 2]:
             first = first + second
-            second = _rotated(second, places) ^ first
+            rotated = (second << jnp.uint32(places)) | (second >> jnp.uint32(32 - places))
+            second = rotated ^ first
         first = first + schedule[(group + 1) % 3]
         second = second + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
     return first, second

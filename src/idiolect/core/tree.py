@@ -40,6 +40,11 @@ def descend(tree: Params, step_size: ArrayLike, direction: Params) -> Params:
     return jax.tree_util.tree_map_with_path(one, tree, direction)
 
 
+def toward(start: Params, end: Params, part: ArrayLike) -> Params:
+    """start + part * (end - start)."""
+    return jax.tree.map(lambda a, b: a + jnp.asarray(part, a.dtype) * (b - a), start, end)
+
+
 def pull(gradient: Params, strength: Any, here: Params, there: Params, biases: ArrayLike = 1.0) -> Params:
     """gradient + strength (here - there), the gradient of a penalty on the way between; none on a running statistic.
 
@@ -53,6 +58,15 @@ def pull(gradient: Params, strength: Any, here: Params, there: Params, biases: A
         return leaf + own * (mine - other)
 
     return jax.tree_util.tree_map_with_path(one, gradient, here, there)
+
+
+def normal(key: jax.Array, like: Params) -> Params:
+    """Independent normal draws of the same shapes."""
+    leaves, form = jax.tree.flatten(like)
+    # a key per array: two arrays of one shape would get the same draws, and their difference none
+    keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
+    drawn = [jax.random.normal(own, jnp.shape(leaf), leaf.dtype) for own, leaf in zip(keys, leaves)]
+    return jax.tree.unflatten(form, drawn)
 
 
 def zeros(tree: Params) -> Params:

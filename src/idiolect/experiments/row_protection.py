@@ -9,7 +9,7 @@ import numpy as np
 
 from idiolect.accounting.row_privacy import RowReading, noise_for_rows, spent_on_rows
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.batched import Batched
+from idiolect.core.batches import Batched
 from idiolect.core.checks import RequestError
 from idiolect.core.kinds import ReadsRows
 from idiolect.data.federation import Federation

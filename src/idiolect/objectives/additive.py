@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from idiolect.core import tree
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core import settings, tree
+from idiolect.core.types import Key, Params
 from idiolect.objectives.composed import ComposedObjective
 
 

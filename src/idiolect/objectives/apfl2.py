@@ -7,14 +7,8 @@ from typing import Any
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core import gradient_tally, setting, settings, tree
+from idiolect.core.types import Batch, Key, Params, PerClient, Tally
 from idiolect.objectives.rescaled import RescaledObjective
 
 
@@ -44,40 +38,27 @@ class APFL2(RescaledObjective):
 
     def deployed(self, shared: Params, personal: Params) -> Params:
         """z_m = (1-a_m) beta_m + a_m u."""
-        return self._mix(self.to_model(shared), personal)
+        mixing: Any = self.mixing  # a client sees its own a_m, never the PerClient around it
+        return jax.tree.map(lambda b, u: (1 - mixing) * b + mixing * u, personal, self.to_model(shared))
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} [Lam grad f'_m(u) + a_m grad f'_m(z_m)]."""
-        at_model, at_mix = self._gradients(key, shared, personal, batch)
-        # two passes: at u and at z_m
-        cost = Tally(shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes)
-        return self._shared_gradient(at_model, at_mix), cost
+        (gradient, _), _ = self.gradients(key, shared, personal, batch)
+        return gradient, gradient_tally(batch, "shared", reads=2)  # two passes: at u and at z_m
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(1-a_m) grad f'_m(z_m)."""
         at_mix = self.client_loss.gradient(key, self.deployed(shared, personal), batch)
-        cost = Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
-        return tree.scale(1 - self.mixing, at_mix), cost  # type: ignore[operator]  # a client sees its own a_m
+        # a client sees its own a_m
+        return tree.scale(1 - self.mixing, at_mix), gradient_tally(batch, "personal")  # type: ignore[operator]
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from the two passes of the w-gradient: the one at z_m serves both blocks."""
-        at_model, at_mix = self._gradients(key, shared, personal, batch)
-        rows, passes = batch.rows(), batch.passes
-        cost = Tally(both=rows, samples=2 * rows, full_shared=passes, full_personal=passes)
-        own = tree.scale(1 - self.mixing, at_mix)  # type: ignore[operator]
-        return (self._shared_gradient(at_model, at_mix), own), cost
-
-    def _mix(self, model: Params, personal: Params) -> Params:
-        mixing: Any = self.mixing  # a client sees its own a_m, never the PerClient around it
-        return jax.tree.map(lambda b, u: (1 - mixing) * b + mixing * u, personal, model)
-
-    def _gradients(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Params]:
-        model = self.to_model(shared)
-        at_model = self.client_loss.gradient(key, model, batch)
-        return at_model, self.client_loss.gradient(key, self._mix(model, personal), batch)
-
-    def _shared_gradient(self, at_model: Params, at_mix: Params) -> Params:
+        at_model = self.client_loss.gradient(key, self.to_model(shared), batch)
+        at_mix = self.client_loss.gradient(key, self.deployed(shared, personal), batch)
         relaxation, mixing = self.shrink * self.relaxation, self.shrink * self.mixing  # type: ignore[operator]
-        return jax.tree.map(lambda g, h: relaxation * g + mixing * h, at_model, at_mix)
+        gradient = jax.tree.map(lambda g, h: relaxation * g + mixing * h, at_model, at_mix)
+        own = tree.scale(1 - self.mixing, at_mix)  # type: ignore[operator]
+        return (gradient, own), gradient_tally(batch, "both", reads=2)

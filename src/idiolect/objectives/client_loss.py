@@ -8,14 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
-from idiolect.core.checks import RequestError, setting
-from idiolect.core.data import Batch, masked_mean
-from idiolect.core.keys import Key
-from idiolect.core.settings import Settings, settings
+from idiolect.core import RequestError, Settings, setting, settings
+from idiolect.core.data import masked_mean
 from idiolect.core.statistics import moving, trained
-from idiolect.core.tree import Params, squared_norm
+from idiolect.core.tree import squared_norm
+from idiolect.core.types import Array, Batch, Key, Params
 from idiolect.models import Model
 
 
@@ -86,13 +84,7 @@ def _check_alike(criterion: str, outputs: Array, targets: Array) -> None:
         )
 
 
-CRITERIA = {
-    "cross_entropy": cross_entropy,
-    "logistic": logistic,
-    "squared": squared,
-    "poisson": poisson,
-    "pinball": pinball,
-}
+CRITERIA = {criterion.__name__: criterion for criterion in (cross_entropy, logistic, squared, poisson, pinball)}
 
 
 @settings

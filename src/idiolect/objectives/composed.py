@@ -11,13 +11,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from jax import Array
-
-from idiolect.core.data import Batch, Rows
-from idiolect.core.keys import Key
-from idiolect.core.objective import Objective, Statistics
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core import Objective, settings
+from idiolect.core.objective import Statistics
+from idiolect.core.types import Array, Batch, Key, Params, Rows
 from idiolect.objectives.client_loss import ClientLoss
 from idiolect.objectives.rows import check_rows
 

@@ -8,18 +8,10 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.typing import ArrayLike
 
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
-from idiolect.core.objective import Prepares
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core import Prepares, setting, settings, tree
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Tally
 from idiolect.objectives.composed import ComposedObjective
 from idiolect.objectives.local_solve import by_epochs, to_tolerance, until_no_better
 
@@ -100,13 +92,8 @@ class FLIX(ComposedObjective, Prepares):
 
     def _by_tolerance(self, key: Key, start: Params, data: ClientData, wanted: Array) -> _Solved:
         batch = data.batch()
-        solved = to_tolerance(
-            lambda params: self.client_loss.gradient(key, params, batch),
-            start,
-            tolerance=self.tolerance,
-            most=self.solver_steps,
-            wanted=wanted,
-        )
+        limits: dict[str, Any] = {"tolerance": self.tolerance, "most": self.solver_steps, "wanted": wanted}
+        solved = to_tolerance(lambda params: self.client_loss.gradient(key, params, batch), start, **limits)
         rows = solved.gradients * data.count
         return solved.params, solved.reached, Tally(personal=rows, samples=rows, full_personal=solved.gradients)
 
@@ -118,28 +105,19 @@ class FLIX(ComposedObjective, Prepares):
 
     def _by_stopping(self, key: Key, start: Params, data: ClientData, wanted: Array) -> _Solved:
         """Only some of the rows are learnt from: no gradient of it is a full one."""
-        ended = until_no_better(
-            self.client_loss.gradient,
-            lambda params, rows: self.client_loss.value(key, params, rows)[0],
-            key,
-            start,
-            data,
-            **self._sgd,
-            stopping_share=self.stopping_share,
-            patience=self.patience,
-            wanted=wanted,
-        )
+
+        def loss(params: Params, rows: Batch) -> Array:
+            return self.client_loss.value(key, params, rows)[0]
+
+        how = self._sgd | {"stopping_share": self.stopping_share, "patience": self.patience, "wanted": wanted}
+        ended = until_no_better(self.client_loss.gradient, loss, key, start, data, **how)
         # + 1: the loss of the start is looked at before the first epoch
         learnt, seen = ended.epochs * ended.learning_rows, (ended.epochs + 1) * ended.stopping_rows
         return ended.params, True, Tally(personal=learnt, forward=seen, samples=learnt + seen)
 
     @property
     def _sgd(self) -> dict[str, Any]:
-        return {
-            "epochs": self.solver_epochs,
-            "batch_size": self.solver_batch_size,
-            "step_size": self.solver_step_size,
-        }
+        return {"epochs": self.solver_epochs, "batch_size": self.solver_batch_size, "step_size": self.solver_step_size}
 
     def takes_part(self) -> np.ndarray:
         """Not where alpha_m = 0."""

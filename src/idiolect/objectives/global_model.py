@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-from jax import Array
-
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core import settings
+from idiolect.core.types import Array, Batch, Key, Params
 from idiolect.models.routing import routed_model
 from idiolect.objectives.composed import ComposedObjective
 from idiolect.objectives.routed import RoutedLoss

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core import settings
+from idiolect.core.types import Params
 from idiolect.objectives.composed import ComposedObjective
 
 

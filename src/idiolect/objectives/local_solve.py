@@ -12,13 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from idiolect.core import batches, tree
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
-from idiolect.core.tree import Params
+from idiolect.core import batches, step_key, tree
+from idiolect.core.types import Array, Batch, ClientData, Key, Params
 
 ROUNDING = 2.0  # times the machine's precision, relative to the terms of a gradient: as near zero as it can come
 
@@ -95,8 +92,7 @@ def _accelerated_step(gradient_at: Callable[[Any], Any], now: _Progress) -> _Pro
     onward = (moved, point, gradient, jnp.where(uphill, one, inertia), now.curvature)
     # taken back to the best point seen, not to the last one: momentum may have gone wrong some steps ago
     back = (best, best, best_gradient, one, 1.2 * steepness)
-    chosen = tree.choose(steepness > now.curvature, back, onward)
-    last, point, gradient, inertia, curvature = chosen
+    last, point, gradient, inertia, curvature = tree.choose(steepness > now.curvature, back, onward)
     return _Progress(last, point, gradient, inertia, curvature, best, best_gradient, now.gradients + 1)
 
 

@@ -7,15 +7,10 @@ from typing import Any
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
+from idiolect.core import gradient_tally, setting, settings, tree
 from idiolect.core.objective import Adapting
-from idiolect.core.settings import settings
 from idiolect.core.statistics import moving
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Batch, Key, Params, Tally
 from idiolect.objectives.composed import ComposedObjective
 
 
@@ -53,11 +48,9 @@ class MAML(ComposedObjective, Adapting):
         """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
         # through the inner step too, which brings in the Hessian
         gradient, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
-        return moving(gradient, shared, seen), Tally(
-            shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes
-        )
+        return moving(gradient, shared, seen), gradient_tally(batch, "shared", reads=2)
 
     def plain_gradient(self, key: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f'_m(w)."""
         gradient = self.client_loss.gradient(key, shared, batch)
-        return gradient, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+        return gradient, gradient_tally(batch, "shared")

@@ -7,14 +7,9 @@ from typing import Any
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
-from idiolect.objectives.pulled import PulledObjective
+from idiolect.core import gradient_tally, setting, settings, tree
+from idiolect.core.types import Batch, Key, Params, Tally
+from idiolect.objectives.rescaled import PulledObjective
 
 
 @settings
@@ -41,7 +36,7 @@ class MT2(PulledObjective):
         gradient = self.client_loss.gradient(key, model, batch)
         shrink, relaxation, penalty = self.shrink, self.relaxation, self.penalty
         total = jax.tree.map(lambda g, u, b: shrink * (relaxation * g + penalty * (u - b)), gradient, model, personal)
-        return total, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+        return total, gradient_tally(batch, "shared")
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from idiolect.core import tree
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
+from idiolect.core import gradient_tally, settings, tree
 from idiolect.core.objective import Mixture
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
-from idiolect.objectives.pulled import PulledObjective
+from idiolect.core.types import Batch, Key, Params, Tally
+from idiolect.objectives.rescaled import PulledObjective
 
 
 @settings
@@ -34,7 +30,7 @@ class MX2(PulledObjective, Mixture):
         """M^{-1/2} lam (u - beta_m): no row is read."""
         pull = self.shrink * self.penalty
         gradient = tree.scale(pull, tree.subtract(self.to_model(shared), personal))
-        return gradient, Tally(shared=batch.rows(), full_shared=batch.passes)
+        return gradient, gradient_tally(batch, "shared")._replace(samples=0)
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
@@ -42,6 +38,4 @@ class MX2(PulledObjective, Mixture):
         """Both, from the one pass that beta_m needs."""
         gradient = self.client_loss.gradient(key, personal, batch)
         away = tree.scale(self.penalty, tree.subtract(personal, self.to_model(shared)))
-        rows, passes = batch.rows(), batch.passes
-        cost = Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
-        return (tree.scale(-self.shrink, away), tree.add(gradient, away)), cost
+        return (tree.scale(-self.shrink, away), tree.add(gradient, away)), gradient_tally(batch, "both")

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from idiolect.core import tree
-from idiolect.core.checks import RequestError, setting
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+import jax
+
+from idiolect.core import RequestError, gradient_tally, setting, settings, tree
+from idiolect.core.types import Batch, Key, Params, Tally
 from idiolect.objectives.composed import ComposedObjective
 
 
@@ -53,3 +52,26 @@ class RescaledObjective(ComposedObjective):
     def init_shared(self, key: Key) -> Params:
         """The w at which u is the model's start."""
         return self.from_model(self.client_loss.init(key))
+
+
+@settings
+class PulledObjective(RescaledObjective):
+    """f_m contains f'_m(beta_m) + (lam/2) |beta_m - u|^2 and nothing else of beta_m; still abstract."""
+
+    penalty: float = setting(
+        default=1.0,
+        at_least=0,
+        way_out="0 trains every client alone.",
+        doc="how strongly personal models are held near the shared one (lam)",
+        strengths=(0.01, 0.1, 1.0, 10.0),
+    )
+
+    def deployed(self, shared: Params, personal: Params) -> Params:
+        """beta_m."""
+        return personal
+
+    def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad f'_m(beta_m) + lam (beta_m - u): one pass at beta_m."""
+        gradient, penalty = self.client_loss.gradient(key, personal, batch), self.penalty
+        total = jax.tree.map(lambda g, b, u: g + penalty * (b - u), gradient, personal, self.to_model(shared))
+        return total, gradient_tally(batch, "personal")

@@ -9,14 +9,9 @@ import re
 from typing import Any
 
 import jax
-from jax import Array
 
-from idiolect.core import tree
-from idiolect.core.checks import RequestError, setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core import RequestError, setting, settings, tree
+from idiolect.core.types import Array, Batch, Key, Params
 from idiolect.models import Location, Model
 from idiolect.objectives.rescaled import RescaledObjective
 

@@ -6,11 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jax import Array
-
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, Key, Params
 from idiolect.models.routed_pass import RoutedModel
 from idiolect.models.routing_net import Shares
 from idiolect.objectives.client_loss import ClientLoss

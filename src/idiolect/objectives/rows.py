@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows
+from idiolect.core import RequestError
+from idiolect.core.types import Rows
 from idiolect.models import Model
 from idiolect.objectives.client_loss import CRITERIA, ClientLoss
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
-import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,10 +18,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from idiolect.core.checks import RequestError, nearest
-from idiolect.core.tree import Params
+from idiolect.core import RequestError, nearest
+from idiolect.core.types import Array, Params
 from idiolect.models import Model
 
 _PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<before>(?:: *, *)*)(?P<start>(?:-?\d+)?):(?P<stop>(?:-?\d+)?)\])?")
@@ -33,12 +31,12 @@ NORMALISATION = "*norm*"  # what fedbn keeps personal
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One array of the model and the runs of one axis that go to either block, in order."""
+    """One array of the model; the runs that an axis of it is cut into go to the two blocks in turns."""
 
     path: tuple[str, ...]
     axis: int
-    runs: tuple[tuple[bool, int, int], ...]  # (personal, start, stop); empty where the array goes undivided
-    personal: bool  # where the whole array goes; of no meaning with runs
+    cuts: tuple[int, ...]  # where runs begin, but for the first; empty where the array goes undivided
+    personal: bool  # where the first run goes
 
     @property
     def name(self) -> str:
@@ -57,41 +55,35 @@ class Split:
         blocks: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
         for parameter in self.parameters:
             array = functools.reduce(lambda node, key: node[key], parameter.path, params)
-            if not parameter.runs:
+            if not parameter.cuts:
                 blocks[parameter.personal][parameter.name] = array
                 continue
-            for personal in (False, True):
-                runs = [slice(start, stop) for owner, start, stop in parameter.runs if owner == personal]
-                pieces = [array[(slice(None),) * parameter.axis + (run,)] for run in runs]
-                whole = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, parameter.axis)
-                blocks[personal][parameter.name] = whole
+            runs = jnp.split(array, parameter.cuts, parameter.axis)
+            for turn, personal in enumerate((parameter.personal, not parameter.personal)):
+                blocks[personal][parameter.name] = jnp.concatenate(runs[turn::2], parameter.axis)
         return blocks
 
     def join(self, shared: dict[str, Array], personal: dict[str, Array]) -> Params:
         """The model's own parameters from the two blocks."""
         params: dict[str, Any] = {}
         for parameter in self.parameters:
-            if parameter.runs:
-                array = _interleave(parameter, shared[parameter.name], personal[parameter.name])
-            else:
-                array = (personal if parameter.personal else shared)[parameter.name]
-            node = params
-            for key in parameter.path[:-1]:
-                node = node.setdefault(key, {})
+            first, second = (personal, shared) if parameter.personal else (shared, personal)
+            array = first[parameter.name]
+            if parameter.cuts:
+                array = _interleave(parameter, array, second[parameter.name])
+            node: dict[str, Any] = functools.reduce(
+                lambda node, key: node.setdefault(key, {}), parameter.path[:-1], params
+            )
             node[parameter.path[-1]] = array
         return params
 
 
-def _interleave(parameter: Parameter, shared: Array, personal: Array) -> Array:
-    """The whole array from its shared and its personal rows."""
-    taken, pieces, axis = [0, 0], [], parameter.axis
-    for owner, start, stop in parameter.runs:
-        length = stop - start
-        source, begin = personal if owner else shared, taken[owner]
-        own = (slice(None),) * axis + (slice(begin, begin + length),)
-        pieces.append(source if length == source.shape[axis] else source[own])
-        taken[owner] += length
-    return jnp.concatenate(pieces, axis)
+def _interleave(parameter: Parameter, *blocks: Array) -> Array:
+    """The whole array from its part in the block that has the first run, and in the other."""
+    size = sum(block.shape[parameter.axis] for block in blocks)
+    lengths = np.diff([0, *parameter.cuts, size])
+    runs = [jnp.split(block, np.cumsum(lengths[turn::2])[:-1], parameter.axis) for turn, block in enumerate(blocks)]
+    return jnp.concatenate([runs[place % 2][place // 2] for place in range(len(lengths))], parameter.axis)
 
 
 class _Owned(NamedTuple):
@@ -119,8 +111,12 @@ def split_of(model: Model, personal_part: str) -> Split:
                 f"block empty. Name some of the model's parameters: {_listing(shapes)}, or a slice such as "
                 f"{'.'.join(next(iter(shapes)))}[1:]."
             )
-    each = owned.items()
-    return Split(tuple(Parameter(path, axis, _runs(marks), bool(marks[0])) for path, (axis, marks) in each))
+    return Split(
+        tuple(
+            Parameter(path, axis, tuple((np.flatnonzero(np.diff(marks)) + 1).tolist()), bool(marks[0]))
+            for path, (axis, marks) in owned.items()
+        )
+    )
 
 
 def parameter_shapes(model: Model) -> dict[tuple[str, ...], tuple[int, ...]]:
@@ -220,17 +216,6 @@ def _matches(name: str, paths: list[tuple[str, ...]], sliced: bool) -> list[tupl
         return found
     last = paths[-1][0]
     return [path for path in paths if (path[0] == last) == (name == "head")]
-
-
-def _runs(mask: np.ndarray) -> tuple[tuple[bool, int, int], ...]:
-    if mask.all() or not mask.any():
-        return ()
-    runs, start = [], 0
-    for personal, group in itertools.groupby(mask.tolist()):
-        length = len(list(group))
-        runs.append((personal, start, start + length))
-        start += length
-    return tuple(runs)
 
 
 def _listing(shapes: dict[tuple[str, ...], tuple[int, ...]]) -> str:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from idiolect.core.checks import setting
-from idiolect.core.keys import Key
+from idiolect.core import setting, settings
 from idiolect.core.objective import Parted
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core.types import Key, Params
 from idiolect.objectives.rescaled import RescaledObjective
 from idiolect.objectives.split import Split, split_of
 

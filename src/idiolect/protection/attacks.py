@@ -13,10 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
-from idiolect.core.tree import Tree
+from idiolect.core.types import ClientData, Key, PerClient, Tree
 from idiolect.protection.choices import Attack
 from idiolect.protection.clipping import add_noise
 

@@ -7,11 +7,10 @@ from typing import NamedTuple, cast
 
 import jax
 
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.kinds import Changes, SendsChanges
-from idiolect.core.reduction import GroupedMean, Mean
-from idiolect.core.tree import Tree
+from idiolect.core import Algorithm, Changes, tree
+from idiolect.core.kinds import SendsChanges
+from idiolect.core.reduction import GroupedMean
+from idiolect.core.types import Tree
 
 Moves = dict[str, Tree]  # field of the Upload -> its change
 
@@ -50,19 +49,11 @@ def take_moves(changes: Changes, sent: Tree, upload: Tree) -> Moves:
 def add_starts(changes: Changes, sent: Tree, received: Tree) -> Tree:
     """What the server received, with whole parameters where the algorithm expects them."""
 
-    def whole(upload: Tree) -> Tree:
-        starts = {name: start for name, start in changes.fields.items() if start is not None}
-        moved = {
-            name: tree.add(getattr(upload, name), getattr(sent, start))
-            for name, start in starts.items()
-            if jax.tree.leaves(getattr(upload, name))
-        }
-        return upload._replace(**moved)
-
-    match received:
-        case Mean():
-            return received._replace(mean=whole(received.mean))
-        case GroupedMean():
-            return received._replace(means=whole(received.means))
-        case _:
-            raise TypeError(f"{type(received).__name__} is none of the reductions that a protection knows")
+    part = "means" if isinstance(received, GroupedMean) else "mean"
+    mean = getattr(received, part)
+    moved = {
+        name: tree.add(getattr(mean, name), getattr(sent, start))
+        for name, start in changes.fields.items()
+        if start is not None and jax.tree.leaves(getattr(mean, name))
+    }
+    return received._replace(**{part: mean._replace(**moved)})

@@ -7,9 +7,8 @@ import dataclasses
 
 import jax
 
-from idiolect.core.addressing import PerClient
-from idiolect.core.checks import setting
-from idiolect.core.settings import Settings, settings
+from idiolect.core import Settings, setting, settings
+from idiolect.core.types import PerClient
 
 CODECS = ("quantise", "top_k", "random_k", "low_rank", "whole")
 REMEMBERING = ("top_k", "random_k", "low_rank")  # those that can send next time what they did not

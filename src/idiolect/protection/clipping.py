@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from idiolect.core import tree
-from idiolect.core.keys import Key, Secret
-from idiolect.core.tree import Tree
+from idiolect.core.keys import Secret
+from idiolect.core.types import Key, Tree
 from idiolect.protection.choices import ClientPrivacy
 
 NOISE, COUNT_NOISE = 0x6E6F6973, 0x636F756E  # set noise apart from what the algorithm itself draws with the same key
@@ -24,11 +24,7 @@ def clip(moves: Tree, bound: ArrayLike) -> Tree:
 
 def add_noise(key: Key, deviation: ArrayLike, moves: Tree) -> Tree:
     """Independent normal noise on every number."""
-    leaves, structure = jax.tree.flatten(moves)
-    # a key per array: two arrays of one shape would get the same noise, and their difference none
-    keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
-    noisy = [leaf + deviation * jax.random.normal(own, leaf.shape, leaf.dtype) for own, leaf in zip(keys, leaves)]
-    return jax.tree.unflatten(structure, noisy)
+    return tree.add(moves, tree.scale(deviation, tree.normal(key, moves)))
 
 
 def noise_key(secret: Secret | None, key: Key) -> Key:

@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from idiolect.core.checks import RequestError
+from idiolect.core import RequestError
 
 NUMBER_BYTES = 8
 DIGIT = 16
-MOST_CLIENTS = 2**DIGIT - 1
 
 
 def range_bits(clients: int) -> int:
@@ -63,8 +62,13 @@ def to_digits(leaf: jax.Array, fraction_bits: int) -> jax.Array:
         rest = rest - digit * 2.0 ** (DIGIT * place)
         found.append(jnp.clip(digit, 0, 2**DIGIT - 1).astype(jnp.int32).astype(jnp.uint32))
     digits = jnp.stack(found[::-1])
-    one = jnp.zeros((4,) + (1,) * leaf.ndim, jnp.uint32).at[0].set(1)
-    return jnp.where(rounded < 0, (2**DIGIT - 1 - digits) + one, digits)  # two's complement; not carried
+    return jnp.where(rounded < 0, _negated(digits), digits)
+
+
+def _negated(digits: jax.Array) -> jax.Array:
+    """Two's complement, not carried."""
+    one = jnp.zeros((4,) + (1,) * (digits.ndim - 1), jnp.uint32).at[0].set(1)
+    return (2**DIGIT - 1 - digits) + one
 
 
 def fits(leaf: jax.Array, fraction_bits: int, clients: int) -> jax.Array:
@@ -81,9 +85,8 @@ def from_digits(total: Digits, fraction_bits: int) -> jax.Array:
     """The numbers of a sum, in the type that they had."""
     digits = _carried(total.digits)
     negative = digits[3] >= 2 ** (DIGIT - 1)
-    one = jnp.zeros((4,) + (1,) * (digits.ndim - 1), jnp.uint32).at[0].set(1)
     # by size and sign: the digits of a small negative number are all large, and a float would lose the small one
-    size = jnp.where(negative, _carried((2**DIGIT - 1 - digits) + one), digits)
+    size = jnp.where(negative, _carried(_negated(digits)), digits)
     real = jnp.issubdtype(total.dtype, jnp.floating)
     kind = total.dtype if real else jnp.result_type(float)
     value = sum(size[place].astype(kind) * 2.0 ** (DIGIT * place - fraction_bits) for place in range(4))

@@ -10,27 +10,73 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import types
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.kinds import Leg
-from idiolect.core.reduction import Reduction
-from idiolect.core.settings import settings
-from idiolect.core.tree import Tree
+from idiolect.core import settings
+from idiolect.core.kinds import Leg, MaskSizes
+from idiolect.core.types import Reduction, Tree
 from idiolect.protection.choices import SecureAggregation
-from idiolect.protection.fixed_point import NUMBER_BYTES, Digits, fits, from_digits, to_digits
-from idiolect.protection.masked_rounds import SIZES, ClientMasks, ServerMasks
+from idiolect.protection.ciphers import KEY_BYTES
+from idiolect.protection.fixed_point import NUMBER_BYTES, Digits, digits_of_host, fits, from_digits, to_digits, to_fixed
+from idiolect.protection.masking import ADVERT_BYTES, SEALED_BYTES, Advert, Aggregator, Party, Terms
+from idiolect.protection.shamir import SHARE_BYTES
+from idiolect.protection.subclass import Before
 
-Owner = TypeVar("Owner", bound=Algorithm)
+SIZES = MaskSizes(ADVERT_BYTES, SEALED_BYTES, SHARE_BYTES)
 
-if TYPE_CHECKING:  # it stands before the algorithm's class in the order of bases, and is no algorithm by itself
-    _Base = Any
-else:
-    _Base = object
+
+class ClientMasks:
+    """A client in one round: `core.kinds.MaskingClient`."""
+
+    def __init__(self, rules: SecureAggregation, number: int, session: bytes):
+        self.rules, self.number = rules, number
+        self.party = Party(number, Terms(session, rules.threshold))
+        self.answer = self.party.answer
+
+    def advertise(self) -> bytes:
+        """Public keys."""
+        return b"".join(self.party.advertise())
+
+    def share(self, adverts: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Shares of two secrets, sealed for each of the others, whose keys these are."""
+        others = {number: _advert_of(block) for number, block in adverts.items()}
+        return self.party.share(others | {self.number: self.party.advertise()})
+
+    def mask(self, lifted: Tree, sealed: Mapping[int, bytes]) -> np.ndarray:
+        """What the client adds to the sum, in fixed point, under all masks."""
+        numbers = np.concatenate([np.asarray(leaf, np.float64).reshape(-1) for leaf in jax.tree.leaves(lifted)])
+        return self.party.mask(to_fixed(numbers, self.rules.fraction_bits, self.rules.cohort), sealed)
+
+
+class ServerMasks:
+    """The server in one round: `core.kinds.MaskingServer`; `lifted` is the form of what each client adds."""
+
+    def __init__(self, rules: SecureAggregation, lifted: Tree, session: bytes):
+        self.forms, self.form = jax.tree.flatten(lifted)
+        length = sum(math.prod(leaf.shape) for leaf in self.forms)
+        self.server = Aggregator(Terms(session, rules.threshold), length)
+        self.length, self.route_shares = length, self.server.route_shares
+        self.add, self.survivors = self.server.add, self.server.survivors
+
+    def collect_keys(self, adverts: Mapping[int, bytes]) -> None:
+        """Whose keys came."""
+        self.server.collect_keys({number: _advert_of(block) for number, block in adverts.items()})
+
+    def unmask(self, answers: Mapping[int, Mapping[int, bytes]]) -> Tree:
+        """The sum, as digits."""
+        ends = np.cumsum([math.prod(form.shape) for form in self.forms])
+        parts = zip(np.split(self.server.unmask(answers), ends[:-1]), self.forms)
+        found = [Digits(jnp.asarray(digits_of_host(part.reshape(form.shape))), form.dtype) for part, form in parts]
+        return jax.tree.unflatten(self.form, found)
+
+
+def _advert_of(block: bytes) -> Advert:
+    return Advert(*(block[place : place + KEY_BYTES] for place in range(0, ADVERT_BYTES, KEY_BYTES)))
 
 
 class FixedSum(NamedTuple):
@@ -116,28 +162,11 @@ class MaskedReduction:
         )
 
 
-def mask_sums(algorithm: Owner, rules: SecureAggregation) -> Owner:
-    """The algorithm with sums as secure aggregation computes them; only for one that was not refused."""
-    values = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
-    made: Owner = _masked_class(type(algorithm))(**values, secure_aggregation=rules)
-    return made
+@settings
+class Masked(Before):  # type: ignore[misc]
+    """All that secure aggregation changes of an algorithm; only for one that was not refused."""
 
-
-@functools.cache
-def _masked_class(cls: type[Algorithm]) -> Any:
-    def fill(namespace: dict[str, Any]) -> None:
-        namespace["__annotations__"] = {"secure_aggregation": SecureAggregation}
-        namespace["secure_aggregation"] = dataclasses.field(default_factory=SecureAggregation)
-        namespace["__module__"], namespace["__doc__"] = cls.__module__, cls.__doc__
-
-    return settings(types.new_class(cls.__name__, (Masked, cls), exec_body=fill))
-
-
-class Masked(_Base):  # type: ignore[misc]
-    """All that secure aggregation changes of an algorithm."""
-
-    if TYPE_CHECKING:
-        secure_aggregation: SecureAggregation
+    secure_aggregation: SecureAggregation = dataclasses.field(default_factory=SecureAggregation)
 
     @property
     def reduction(self) -> Reduction:

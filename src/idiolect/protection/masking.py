@@ -16,19 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.core.checks import RequestError
+from idiolect.core import RequestError
 from idiolect.core.keys import secret_bytes
-from idiolect.protection.ciphers import (
-    KEY_BYTES,
-    TAG_BYTES,
-    agreed_secret,
-    derived_key,
-    digest_of,
-    mask_stream,
-    public_of,
-    seal,
-    unseal,
-)
+from idiolect.protection import ciphers
+from idiolect.protection.ciphers import KEY_BYTES, TAG_BYTES
 from idiolect.protection.shamir import SECRET_BYTES, SHARE_BYTES, join_shares, split_secret, weights_at_zero
 
 ADVERT_BYTES = 3 * KEY_BYTES
@@ -72,7 +63,7 @@ class Party:
 
     def advertise(self) -> Advert:
         """Public keys."""
-        return Advert(public_of(self._sealing), public_of(self._masking), digest_of(self._seed))
+        return Advert(ciphers.public_of(self._sealing), ciphers.public_of(self._masking), ciphers.digest_of(self._seed))
 
     def share(self, adverts: Mapping[int, Advert]) -> dict[int, bytes]:
         """Shares of the masking key and of the own seed for every other party, each sealed for it alone."""
@@ -86,7 +77,7 @@ class Party:
         seeds = split_secret(self._seed, adverts, self.terms.threshold)
         self._held[self.number] = keys[self.number], seeds[self.number]
         return {
-            other: seal(self._key(self.number, other), keys[other] + seeds[other])
+            other: ciphers.seal(self._key(self.number, other), keys[other] + seeds[other])
             for other in adverts
             if other != self.number
         }
@@ -120,7 +111,7 @@ class Party:
     def _open(self, other: int, box: bytes) -> tuple[bytes, bytes]:
         if other not in self._adverts or other == self.number:
             raise RequestError(f"Shares came from client {other}, which is not among the others of this round.")
-        plain = unseal(self._key(other, self.number), box)
+        plain = ciphers.unseal(self._key(other, self.number), box)
         if plain is None:
             raise RequestError(
                 f"The shares from client {other} to client {self.number} were changed on their way: refused."
@@ -130,8 +121,8 @@ class Party:
     def _key(self, sender: int, receiver: int) -> bytes:
         """Of one message in one direction."""
         other = receiver if sender == self.number else sender
-        shared = agreed_secret(self._sealing, self._adverts[other].sealing)
-        return derived_key(shared, self.terms.session, b"shares", sender, receiver)
+        shared = ciphers.agreed_secret(self._sealing, self._adverts[other].sealing)
+        return ciphers.derived_key(shared, self.terms.session, b"shares", sender, receiver)
 
 
 @dataclasses.dataclass
@@ -201,9 +192,9 @@ class Aggregator:
 
     def _secret(self, party: int, shares: Mapping[int, bytes], weights: Mapping[int, int]) -> bytes:
         secret = join_shares(shares, weights)
-        shown = self.adverts[party]
-        made, wanted = (digest_of(secret), shown.own_mask) if party in self.came else (public_of(secret), shown.masking)
-        if not hmac.compare_digest(made, wanted):
+        shown, came = self.adverts[party], party in self.came
+        made = ciphers.digest_of(secret) if came else ciphers.public_of(secret)
+        if not hmac.compare_digest(made, shown.own_mask if came else shown.masking):
             raise RequestError(
                 f"The shares of client {party}'s secret are not those that it handed out: one of them was changed; "
                 "run the round again."
@@ -213,14 +204,14 @@ class Aggregator:
 
 def pair_mask(secret: bytes, own: int, other: int, shown: Advert, terms: Terms, length: int) -> np.ndarray:
     """The mask that `own` puts on for `other`: `other` puts on the opposite."""
-    low, high = sorted((own, other))
-    stream = mask_stream(derived_key(agreed_secret(secret, shown.masking), terms.session, b"pair", low, high), length)
-    return stream if own == low else np.negative(stream)
+    shared = ciphers.agreed_secret(secret, shown.masking)
+    stream = ciphers.mask_stream(ciphers.derived_key(shared, terms.session, b"pair", *sorted((own, other))), length)
+    return stream if own < other else np.negative(stream)
 
 
 def own_mask(seed: bytes, terms: Terms, length: int) -> np.ndarray:
     """A party's own mask."""
-    return mask_stream(derived_key(seed, terms.session, b"own"), length)
+    return ciphers.mask_stream(ciphers.derived_key(seed, terms.session, b"own"), length)
 
 
 def _too_few(what: str, found: int, threshold: int) -> RequestError:

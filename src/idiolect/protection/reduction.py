@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
-from idiolect.core import tree
-from idiolect.core.kinds import Changes
-from idiolect.core.reduction import Gathered, GroupedMean, Mean, Reduction, gather
-from idiolect.core.tree import Tree
+from idiolect.core import Changes, tree
+from idiolect.core.reduction import Gathered, GroupedMean, gather
+from idiolect.core.types import Mean, Reduction, Tree
 from idiolect.protection.attacks import attack_together
 from idiolect.protection.changes import Moves
 from idiolect.protection.choices import JOINT_ATTACKS, ClientPrivacy, Protection
@@ -75,12 +74,9 @@ class ProtectedReduction:
         assert self.protection.robustness is not None
         moves = self._moves(uploads)
         # one row per client of all its arrays: Krum and the geometric median judge whole uploads by their distance
-        leaves, structure = jax.tree.flatten(moves)
-        table = jnp.concatenate([leaf.reshape(len(there), -1) for leaf in leaves], axis=1)
-        middle = robust_mean(self.protection.robustness, table, there)
-        ends = list(itertools.accumulate(leaf[0].size for leaf in leaves))[:-1]
-        parts = [part.reshape(leaf.shape[1:]) for part, leaf in zip(jnp.split(middle, ends), leaves)]
-        moved: Moves = jax.tree.unflatten(structure, parts)
+        table = jax.vmap(lambda own: ravel_pytree(own)[0])(moves)
+        _, read = ravel_pytree(tree.take(moves, 0))
+        moved: Moves = read(robust_mean(self.protection.robustness, table, there))
         return moved
 
     def _moves(self, upload: Tree) -> Moves:

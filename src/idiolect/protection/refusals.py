@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+import numpy as np
 
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.batched import Batched
-from idiolect.core.checks import RequestError
+from idiolect.core import Algorithm, Batched, Prepares, RequestError
 from idiolect.core.kinds import Bills, ReadsRows, SendsChanges
-from idiolect.core.objective import Adapting, Prepares
+from idiolect.core.objective import Adapting
 from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
 from idiolect.protection.changes import changes_of
@@ -110,7 +108,7 @@ def _not_private(algorithm: Algorithm) -> str | None:
             if isinstance(algorithm.reduction, WeightedMeanByGroup)
             else "differential privacy needs one mean of all uploads; use a method that has one"
         )
-    if isinstance(algorithm.objective, Prepares) and not _all_take_part(algorithm.objective):
+    if isinstance(algorithm.objective, Prepares) and not np.all(algorithm.objective.takes_part()):
         return "which clients stay out of all rounds depends on their own settings; let all of them take part"
     return None
 
@@ -127,11 +125,6 @@ def _not_compressed(algorithm: Algorithm, codec: Compression) -> str | None:
     if any(start is not None for start in changes.fields.values()):
         return f"it sends whole parameters, and what is not sent in one round is never made up for; {RIGHT}"
     return None
-
-
-def _all_take_part(objective: Prepares) -> bool:
-    takes = objective.takes_part()
-    return bool(takes if isinstance(takes, bool) else takes.all())
 
 
 def is_biased(codec: Compression) -> bool:
@@ -159,13 +152,3 @@ def _of_one_another(protection: Protection) -> str | None:
             f"{privacy.count_noise:g}; raise count_noise"
         )
     return None
-
-
-def described(protection: Protection) -> dict[str, dict[str, object]]:
-    """What is in force, as plain values: section -> setting -> value."""
-    found: dict[str, dict[str, object]] = {}
-    for field in dataclasses.fields(protection):
-        part = getattr(protection, field.name)
-        if part is not None:
-            found[field.name] = {one.name: getattr(part, one.name) for one in dataclasses.fields(part)}
-    return found

@@ -2,48 +2,38 @@
 """Differential privacy of rows: gradients of single rows are clipped and added up with noise (Abadi et al. 2016).
 
 It stands around an algorithm's objective and around its batches. Whatever the algorithm makes of its gradients keeps
-their privacy; what never leaves the client is computed with `unprotected(objective)`.
+their privacy; what never leaves the client is computed with `unprotected(objective)`. Each row is in a batch by a coin
+of its own, as the accountant of rows assumes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Models
-from idiolect.core.data import Array, Batch, ClientData
-from idiolect.core.keys import Key, Secret, secret_words
-from idiolect.core.objective import Objective, unprotected
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params, Tree
+from idiolect.core import Algorithm, Models, Objective, settings, tree, unprotected
+from idiolect.core.keys import Secret, secret_words
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally, Tree
 from idiolect.protection.choices import RowPrivacy
 from idiolect.protection.clipping import add_noise, clip, noise_key
-from idiolect.protection.row_sampling import flip_coins, take_sampled
-from idiolect.protection.subclass import subclass
+from idiolect.protection.subclass import Before, put_before, values_of
 
 Owner = TypeVar("Owner", bound=Algorithm)
 Gradient = Callable[[Key, Batch], tuple[Any, Tally]]
+LONGER = 1e-30  # chance that a batch would be longer than what is kept for it; a key is guessed more easily
 HELD = 2**20  # numbers of single rows' gradients that a client holds at once: 4 MB in float32
-
-if TYPE_CHECKING:  # they stand before another class in the order of bases, and are none by themselves
-    _Objective = Any
-    _Batched = Any
-else:
-    _Objective = _Batched = object
 
 
 def hide_rows(algorithm: Owner, privacy: RowPrivacy) -> Owner:
     """The algorithm with noisy gradients on batches by coins; only for one that was not refused."""
-    values = _values_of(algorithm) | {"objective": _with_noise(algorithm.objective, privacy)}
-    made: Owner = _hiding_class(type(algorithm))(**values)
-    return made
+    noisy = put_before(algorithm.objective, NoisyGradients, row_privacy=privacy)
+    return put_before(dataclasses.replace(algorithm, objective=noisy), HidesRows)
 
 
 def with_private_rows(algorithm: Owner) -> Owner:
@@ -55,31 +45,7 @@ def with_private_rows(algorithm: Owner) -> Owner:
     return dataclasses.replace(algorithm, objective=objective)
 
 
-def _with_noise(objective: Objective, privacy: RowPrivacy) -> Objective:
-    made: Objective = _noisy_class(type(objective))(**_values_of(objective), row_privacy=privacy)
-    return made
-
-
-def _values_of(owner: Any) -> dict[str, Any]:
-    return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
-
-
-@functools.cache
-def _hiding_class(cls: type) -> Any:
-    return subclass(cls, HidesRows)
-
-
-@functools.cache
-def _noisy_class(cls: type) -> Any:
-    fields = {
-        "__annotations__": {"row_privacy": RowPrivacy, "row_secret": Secret | None},
-        "row_privacy": dataclasses.field(default_factory=RowPrivacy),
-        "row_secret": None,
-    }
-    return subclass(cls, NoisyGradients, plain=cls, **fields)
-
-
-class HidesRows(_Batched):  # type: ignore[misc]
+class HidesRows(Before):  # type: ignore[misc]
     """Batches by coins, and models of the client itself without noise."""
 
     def draw_batches(self, key: Key, data: ClientData) -> Any:
@@ -102,20 +68,19 @@ class HidesRows(_Batched):  # type: ignore[misc]
         return super(HidesRows, exact).models(key, sent, client, data)
 
 
-class NoisyGradients(_Objective):  # type: ignore[misc]
+@settings
+class NoisyGradients(Before):  # type: ignore[misc]
     """Every gradient is the mean of the rows' own, each of them clipped, and noise."""
 
-    if TYPE_CHECKING:
-        plain: type
-        row_privacy: RowPrivacy
-        row_secret: Secret | None  # None: noise and coins follow from the run's seed, as a simulation's may
+    row_privacy: RowPrivacy = dataclasses.field(default_factory=RowPrivacy)
+    row_secret: Secret | None = None  # None: noise and coins follow from the run's seed, as a simulation's may
 
     @property
     def unprotected(self) -> Objective:
         """The objective without clip and noise."""
-        values = _values_of(self)
+        values = values_of(self)
         del values["row_privacy"], values["row_secret"]
-        made: Objective = self.plain(**values)
+        made: Objective = type(self).__bases__[1](**values)  # the class that this one stands before
         return made
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
@@ -182,3 +147,67 @@ def _in_parts(of_rows: Callable[[Any], Any], rows: Any, together: int, like: Any
         return tree.add(total, of_rows(part)), None
 
     return jax.lax.scan(more, tree.zeros(like), jax.tree.map(cut, rows))[0]
+
+
+class Coins(NamedTuple):
+    """The rows of every step: `heads` says which of them are in the batch."""
+
+    rows: jax.Array  # (steps, width)
+    heads: jax.Array  # (steps, width)
+
+
+class SampledBatch(NamedTuple):
+    """A batch by coins; it reads as a `Batch`.
+
+    Its number of rows is the expected one, as far as anybody may know: how many came is secret, and no mean is taken
+    over them.
+    """
+
+    inputs: Array
+    targets: Array
+    mask: Array
+    weights: Array | None
+    expected: Array
+
+    def rows(self) -> Array:
+        """The expected number of rows."""
+        return self.expected
+
+    @property
+    def passes(self) -> int:
+        """No whole pass."""
+        return 0
+
+
+def flip_coins(key: Key, steps: int, batch_size: int, data: ClientData) -> Coins:
+    """`steps` batches of `batch_size` expected rows; all rows where there are no more than that."""
+    keys = jax.vmap(lambda step: jax.random.fold_in(key, step))(jnp.arange(steps, dtype=jnp.int32))
+    # entry i depends on (key, i) only, so padding does not move it
+    bits = jax.vmap(lambda own: jax.random.bits(own, (data.capacity,), jnp.uint32))(keys)
+    chance = batch_size / jnp.maximum(data.count, 1).astype(jnp.float32)
+    below = (jnp.minimum(chance, 0.5) * 2.0**32).astype(jnp.uint32)
+    # above one half 1 - p is compared: 2^32 p would not fit into 32 bits where p is nearly 1
+    above = (jnp.clip(1 - chance, 0, 0.5) * 2.0**32).astype(jnp.uint32)
+    heads = jnp.where(chance <= 0.5, bits < below, bits >= above)
+    heads = heads & (jnp.arange(data.capacity, dtype=jnp.int32) < data.count)
+    # those with heads first, so that a batch needs no place for all rows of the client
+    rows = jnp.argsort(~heads, axis=1, stable=True)[:, : width_of(batch_size)].astype(jnp.int32)
+    return Coins(rows, jnp.take_along_axis(heads, rows, axis=1))
+
+
+def take_sampled(data: ClientData, coins: Coins, t: ArrayLike, batch_size: int) -> SampledBatch:
+    """Batch `t`."""
+    inputs, targets, weights = tree.take(data.parts, coins.rows[t])
+    return SampledBatch(inputs, targets, coins.heads[t], weights, jnp.minimum(data.count, batch_size))
+
+
+def width_of(batch_size: int) -> int:
+    """A length that a batch of so many expected rows exceeds with a chance below `LONGER`, however many rows there are.
+
+    By Chernoff's bound of the Poisson distribution, P(X >= k) <= exp(-b) (e b / k)^k for k > b, which the number of
+    heads of any number of coins with the same mean keeps, too.
+    """
+    width = batch_size + 1
+    while width * (math.log(width / batch_size) - 1) + batch_size < -math.log(LONGER):
+        width += 1
+    return width

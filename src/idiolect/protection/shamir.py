@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from idiolect.core.checks import RequestError
+from idiolect.core import RequestError
 from idiolect.core.keys import secret_bytes
 
 PRIME = 2**255 - 19

@@ -8,39 +8,28 @@ algorithm, its settings or its states gets the algorithm's own answer.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Models
-from idiolect.core.data import Array, ClientData
-from idiolect.core.keys import Key, Secret, StartKeys, secret_words
-from idiolect.core.reduction import Reduction
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params, Tree
+from idiolect.core import Algorithm, Models, settings, tree
+from idiolect.core.keys import Secret, secret_words
+from idiolect.core.types import Array, ClientData, Key, Params, Reduction, StartKeys, Tally, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
-from idiolect.protection.choices import Protection
+from idiolect.protection.choices import ClientPrivacy, Protection
 from idiolect.protection.clipping import COUNT_NOISE, add_noise, change_noise, clip, next_clip, noise_key
-from idiolect.protection.layers import keep_sent
-from idiolect.protection.masked_sums import mask_sums
-from idiolect.protection.packing import pack_tree, unpack_tree
+from idiolect.protection.masked_sums import Masked
+from idiolect.protection.packing import keep_sent, pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
 from idiolect.protection.refusals import refuse_masks, refuse_protection, refuse_rows
 from idiolect.protection.row_privacy import hide_rows
-from idiolect.protection.subclass import subclass
+from idiolect.protection.subclass import Before, put_before
 
 Owner = TypeVar("Owner", bound=Algorithm)
 NOISE_SECRET = "noise_secret"  # a setting that no party of a deployment tells another
 PACKING = 0x7061636B  # sets the codec's draws apart from those of `send` itself
-
-if TYPE_CHECKING:  # it stands before the algorithm's class in the order of bases, and is no algorithm by itself
-    _Base = Any
-else:
-    _Base = object
 
 
 def protect(algorithm: Owner, protection: Protection) -> Owner:
@@ -48,16 +37,14 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
     if protection.secure_aggregation is not None:
         refuse_masks(algorithm, protection)
         inner = protect(algorithm, dataclasses.replace(protection, secure_aggregation=None))
-        return mask_sums(inner, protection.secure_aggregation)
+        return put_before(inner, Masked, secure_aggregation=protection.secure_aggregation)
     if protection.rows is not None:
         refuse_rows(algorithm, protection)
         return protect(hide_rows(algorithm, protection.rows), dataclasses.replace(protection, rows=None))
     if protection.is_empty:
         return algorithm
     refuse_protection(algorithm, protection)
-    values = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
-    made: Owner = _protected_class(type(algorithm))(**values, protection=protection)
-    return made
+    return put_before(algorithm, Protected, protection=protection)
 
 
 def with_private_noise(algorithm: Owner) -> Owner:
@@ -68,31 +55,24 @@ def with_private_noise(algorithm: Owner) -> Owner:
     return dataclasses.replace(cast(Any, algorithm), noise_secret=Secret(jnp.asarray(secret_words())))
 
 
-@functools.cache
-def _protected_class(cls: type[Algorithm]) -> Any:
-    more: dict[str, Any] = {
-        "__annotations__": {"protection": Protection, "noise_secret": Secret | None},
-        "protection": dataclasses.field(default_factory=Protection),
-        "noise_secret": None,
-        "server_only": (*cls.server_only, NOISE_SECRET),
-    }
-    # engines bill a second broadcast wherever there is a `settle`, so it must not be there for others
-    if getattr(cls, "settle", None) is not None:
-        more["settle"] = _settle
-    return subclass(cls, Protected, **more)
-
-
 def _settle(self: Any, key: Key, sent: Tree, client: Tree, data: ClientData) -> Tree:
     kept = super(Protected, self).settle(key, own_part(sent), own_part(client), data)
     return client._replace(own=kept) if isinstance(client, Beside) else kept
 
 
-class Protected(_Base):  # type: ignore[misc]
+@settings
+class Protected(Before):  # type: ignore[misc]
     """What the protections do at each call of the contract, around the algorithm's own answer."""
 
-    if TYPE_CHECKING:
-        protection: Protection
-        noise_secret: Secret | None  # None: the noise follows from the run's seed, as a simulation's may
+    protection: Protection = dataclasses.field(default_factory=Protection)
+    noise_secret: Secret | None = None  # None: the noise follows from the run's seed, as a simulation's may
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.server_only = (*super().server_only, NOISE_SECRET)
+        # engines bill a second broadcast wherever there is a `settle`, so it must not be there for others
+        if super().settle is not None:
+            cls.settle = _settle
 
     @property
     def reduction(self) -> Reduction:
@@ -126,8 +106,7 @@ class Protected(_Base):  # type: ignore[misc]
             upload, _, _ = bare.send(key, sent, working, own, rows)
             return take_moves(changes_of(self), sent, upload)
 
-        shapes = jax.eval_shape(first, keys.common, client, data)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.eval_shape(first, keys.common, client, data)
 
     def receive(self, key: Key, sent: Tree, client: Tree, data: ClientData) -> tuple[Tree, Tally]:
         """On rows that an attacker may have changed."""
@@ -149,7 +128,7 @@ class Protected(_Base):  # type: ignore[misc]
         if protection.privacy is not None:
             # a weight by rows would reveal how many the client has
             upload = upload._replace(weight=jnp.ones_like(upload.weight))
-            moves, more = self._make_private(key, sent, moves)
+            moves, more = self._make_private(protection.privacy, key, sent, moves)
         # behind the clip, which an attacker need not obey
         moves = attack_moves(protection.attack, key, moves)
         if protection.compression is not None:
@@ -160,10 +139,8 @@ class Protected(_Base):  # type: ignore[misc]
         upload = upload._replace(**moves)
         return upload if more is None else Beside(upload, more), kept, tally
 
-    def _make_private(self, key: Key, sent: Tree, moves: Tree) -> tuple[Tree, jax.Array | None]:
+    def _make_private(self, privacy: ClientPrivacy, key: Key, sent: Tree, moves: Tree) -> tuple[Tree, Array | None]:
         """The changes, clipped, with the client's part of the noise; where the clip adapts, b - 1/2."""
-        privacy = self.protection.privacy
-        assert privacy is not None
         bound = sent.more if isinstance(sent, Beside) else privacy.clip
         clipped = clip(moves, bound)
         if privacy.noise == "clients":
