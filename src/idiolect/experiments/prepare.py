@@ -22,7 +22,7 @@ from idiolect.engines.door import check_fit, check_participation, check_training
 from idiolect.engines.shard import start_devices
 from idiolect.experiments.build import Built, Number, build_client_loss, build_method, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
-from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, is_protected, protect_method
+from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, protect_method
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.experiments.units import unit_sentence
@@ -73,8 +73,6 @@ class Prepared:
             self.federation.names,
             self.collaboration,
         )
-        if not is_protected(self.spec):
-            return built
         stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
         if private and sends(built.algorithm) and stepless:
             raise RequestError(
@@ -82,9 +80,7 @@ class Prepared:
                 "clients' rows; write a number such as 0.1."
             )
         with named(method.label):
-            found = protect_method(self.spec, self.federation, built.algorithm, self.deployed)
-        notes = [*built.notes, *(f"{method.label}: {text}." for text in found.notes)]
-        return built._replace(algorithm=found.algorithm, notes=notes, protected=found.notes, spending=found.spending)
+            return protect_method(self.spec, self.federation, built, self.deployed)
 
     def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
         """The same on other rows of the clients: curvature, and who is alike where the method asks, are found anew."""
@@ -199,7 +195,8 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         except RequestError as error:
             # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
             # are passed over
-            if spec.evaluation.unfit == "refuse" or _is_given(method, str(error)):
+            given = any(str(error).startswith(f"methods.{method.label}.{name} must") for name in method.settings)
+            if spec.evaluation.unfit == "refuse" or given:
                 raise
             reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
     if not ready:
@@ -207,11 +204,6 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
     return dataclasses.replace(prepared, built=tuple(ready), left_out=left_out)
-
-
-def _is_given(method: MethodSpec, sentence: str) -> bool:
-    """Whether the sentence is about a setting that the request gave: that is wrong, not unfit."""
-    return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
 
 
 def choose_by_of(spec: Spec, federation: Federation) -> str:

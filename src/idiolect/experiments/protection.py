@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from idiolect.experiments.row_protection import (
     row_spending,
     unfit_for_rows,
 )
-from idiolect.experiments.spec import Spec
+from idiolect.experiments.spec import PROTECTIONS, Spec, TuningSpec
 from idiolect.protection import (
     Attack,
     ClientPrivacy,
@@ -40,20 +40,14 @@ from idiolect.protection import (
 )
 from idiolect.protection.fixed_point import range_bits
 
+if TYPE_CHECKING:
+    from idiolect.experiments.build import Built
+
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
 PRIVATE = {  # by who adds it
     "server": "noise from the server's private source; the server itself sees every upload before it",
     "clients": "noise from each site's private source, of which the server sees the sum",
 }
-
-SWITCHES = {
-    "privacy": "epsilon",
-    "compression": "kind",
-    "robustness": "rule",
-    "attack": "kind",
-    "secure_aggregation": "threshold",
-}
-
 OUTSIDE = (
     "Epsilon is that of one method and one seed: several of them together spend the sum. Scores, and a choice among "
     "methods by them, read rows that no noise hides, and are outside of it."
@@ -66,33 +60,23 @@ class Spending(NamedTuple):
     rounds: Rounds
     noise_multiplier: float
     delta: float
-    clip: float
-    clipping: str
-    noise: str
 
     def epsilon(self, number: int) -> float:
         """After so many rounds."""
         return spent_epsilon(self.rounds, number, self.noise_multiplier, self.delta)
 
 
-class Protected(NamedTuple):
-    """An algorithm with its protections; `notes` say what is in force."""
-
-    algorithm: Algorithm
-    notes: tuple[str, ...] = ()
-    spending: Spending | RowSpending | None = None  # None: nothing is accounted
-
-
 def is_protected(spec: Spec) -> bool:
     """Whether anything is protected, or attacked."""
-    return spec.privacy.is_on or any(
-        (spec.compression.kind, spec.robustness.rule, spec.attack.kind, spec.secure_aggregation.threshold)
-    )
+    return any(getattr(spec, name).is_on for name in PROTECTIONS)
 
 
 def check_protections(spec: Spec) -> None:
     """RequestError for what [privacy] cannot account, and for settings of a protection that is not on."""
-    _refuse_idle_sections(spec)
+    for name, kind in PROTECTIONS.items():
+        section, switch = getattr(spec, name), f"{name}.{kind.switches[0]}"
+        if not section.is_on and section != kind():  # its settings would change nothing
+            raise RequestError(f"[{name}] is on only where {switch} is given, got none; give it, or leave it out.")
     if not spec.privacy.is_on:
         return
     if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
@@ -104,21 +88,9 @@ def check_protections(spec: Spec) -> None:
         raise RequestError(f"{reason}.")
 
 
-def _refuse_idle_sections(spec: Spec) -> None:
-    """RequestError for settings that would change nothing, because the section's own switch is missing."""
-    for name, switch in SWITCHES.items():
-        section = getattr(spec, name)
-        on = section.is_on if name == "privacy" else getattr(section, switch) is not None
-        if not on and section != type(section)():
-            raise RequestError(
-                f"[{name}] is on only where {name}.{switch} is given, got none; give it, or leave it out."
-            )
-
-
 def _outside_noise(spec: Spec) -> str | None:
     """Why a part of the run would read rows past the noise, so that epsilon would be too small."""
-    tuned = spec.tuning.auto or bool(spec.tuning.step_size) or spec.tuning.refit or spec.tuning.until != "rounds"
-    if tuned:
+    if dataclasses.replace(spec.tuning, minutes=None) != TuningSpec():
         return "[tuning] reads validation rows again and again, which no noise hides; leave it out, and give numbers"
     if spec.collaboration.source not in (None, "identity", "uniform", "mixture"):
         return "[collaboration] finds similar clients from rows, which no noise hides; leave it out"
@@ -170,39 +142,32 @@ def out_of_reach(spec: Spec, federation: Federation) -> list[str]:
     ]
 
 
-def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, deployed: bool = False) -> Protected:
+def protect_method(spec: Spec, federation: Federation, built: Built, deployed: bool = False) -> Built:
     """The method as the sections ask; training alone sends nothing, and stays as it is under [privacy]."""
-    if not is_protected(spec) or not sends(algorithm):
-        return Protected(algorithm)
-    spending = _spending(spec, federation, algorithm) if spec.privacy.is_on else None
-    protection = Protection(
-        **_levels(spec.privacy, None if spending is None else spending.noise_multiplier),
-        compression=_compression(spec),
-        robustness=_robustness(spec, federation.clients),
-        attack=_attack(spec, federation),
-        secure_aggregation=_masks(spec, federation.clients, algorithm),
+    if not is_protected(spec) or not sends(built.algorithm):
+        return built
+    spending: Spending | RowSpending | None = None
+    if spec.privacy.is_on and spec.privacy.level == "rows":
+        counts = federation.train.counts
+        spending = row_spending(spec.privacy, spec.training, spec.seeds, counts, built.algorithm)
+    elif spec.privacy.is_on:
+        spending = _client_spending(spec.privacy, spec.training, federation.clients, built.algorithm)
+    noise = 0.0 if spending is None else spending.noise_multiplier
+    protection = _protection(spec, federation.clients, built.algorithm, noise)
+    if spec.attack.kind is not None:
+        protection = dataclasses.replace(protection, attack=_attack(spec, spec.attack.kind, federation))
+    told = tuple(_notes(spec, spending, protection.secure_aggregation, deployed))
+    notes = [*built.notes, *(f"{built.method.label}: {text}." for text in told)]
+    return built._replace(
+        algorithm=protect(built.algorithm, protection), notes=notes, protected=told, spending=spending
     )
-    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, protection, deployed)), spending)
 
 
 def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
     """The same as a site of a deployment builds it; its numbers are the coordinator's."""
     if not is_protected(spec) or not sends(algorithm):
         return algorithm
-    levels = _levels(spec.privacy, (spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None)
-    protection = Protection(
-        **levels,
-        compression=_compression(spec),
-        robustness=_robustness(spec, clients),
-        secure_aggregation=_masks(spec, clients, algorithm),
-    )
-    return protect(algorithm, protection)
-
-
-def _spending(spec: Spec, federation: Federation, algorithm: Algorithm) -> Spending | RowSpending:
-    if spec.privacy.level == "rows":
-        return row_spending(spec.privacy, spec.training, spec.seeds, federation.train.counts, algorithm)
-    return _client_spending(spec.privacy, spec.training, federation.clients, algorithm)
+    return protect(algorithm, _protection(spec, clients, algorithm, spec.privacy.noise_multiplier or 1.0))
 
 
 def _client_spending(privacy: PrivacySpec, training: Training, clients: int, algorithm: Algorithm) -> Spending:
@@ -214,7 +179,7 @@ def _client_spending(privacy: PrivacySpec, training: Training, clients: int, alg
     if noise is None:
         assert privacy.epsilon is not None
         noise = noise_for(rounds, training.rounds, privacy.epsilon, delta)
-    return Spending(rounds, noise, delta, privacy.clip, privacy.clipping, privacy.noise)
+    return Spending(rounds, noise, delta)
 
 
 def write_epsilon(spending: Spending | RowSpending | None, runs: Sequence[Run]) -> None:
@@ -225,71 +190,56 @@ def write_epsilon(spending: Spending | RowSpending | None, runs: Sequence[Run]) 
             row["delta"] = 0.0 if spending is None else spending.delta
 
 
-def _levels(privacy: PrivacySpec, noise_multiplier: float | None) -> dict[str, Any]:
-    """Who or what is hidden by so much noise; none: nothing is."""
-    if noise_multiplier is None:
-        return {}
-    if privacy.level == "rows":
-        return {"rows": RowPrivacy(clip=privacy.clip, noise_multiplier=noise_multiplier)}
-    return {"privacy": _privacy(privacy, noise_multiplier)}
-
-
-def _privacy(privacy: PrivacySpec, noise_multiplier: float) -> ClientPrivacy:
-    # counting the clients below the clip takes a small part of the noise's budget: a twentieth of 1 / z^2 at least
-    count_noise = max(1.0, 2.5 * noise_multiplier)
-    return ClientPrivacy(
-        clip=privacy.clip,
-        noise_multiplier=noise_multiplier,
-        noise=privacy.noise,
-        adaptive=privacy.clipping == "adaptive",
-        quantile=privacy.quantile,
-        count_noise=count_noise,
-    )
-
-
-def _compression(spec: Spec) -> Compression | None:
-    asked = spec.compression
-    return None if asked.kind is None else Compression(**dataclasses.asdict(asked))
-
-
-def _robustness(spec: Spec, clients: int) -> Robustness | None:
-    asked = spec.robustness
-    if asked.rule is None:
-        return None
-    cohort = spec.training.cohort or clients
-    if asked.rule in ("trimmed_mean", "krum", "multi_krum") and 2 * asked.attackers >= cohort:
-        raise RequestError(
-            f"robustness.attackers must be fewer than half of a round's {cohort} clients, got {asked.attackers}; "
-            "no rule withstands more."
+def _protection(spec: Spec, clients: int, algorithm: Algorithm, noise_multiplier: float) -> Protection:
+    """What the sections ask for, but for attackers."""
+    privacy, parts = spec.privacy, dict[str, Any]()
+    if privacy.is_on and privacy.level == "rows":
+        parts["rows"] = RowPrivacy(clip=privacy.clip, noise_multiplier=noise_multiplier)
+    elif privacy.is_on:
+        parts["privacy"] = ClientPrivacy(
+            clip=privacy.clip,
+            noise_multiplier=noise_multiplier,
+            noise=privacy.noise,
+            adaptive=privacy.clipping == "adaptive",
+            quantile=privacy.quantile,
+            # counting the clients below the clip takes a small part of the noise's budget: at least a twentieth of
+            # 1 / z^2
+            count_noise=max(1.0, 2.5 * noise_multiplier),
         )
-    return Robustness(**dataclasses.asdict(asked))
+    if spec.compression.is_on:
+        parts["compression"] = Compression(**dataclasses.asdict(spec.compression))
+    if spec.robustness.is_on:
+        asked, cohort = spec.robustness, spec.training.cohort or clients
+        if asked.rule in ("trimmed_mean", "krum", "multi_krum") and 2 * asked.attackers >= cohort:
+            raise RequestError(
+                f"robustness.attackers must be fewer than half of a round's {cohort} clients, got {asked.attackers}; "
+                "no rule withstands more."
+            )
+        parts["robustness"] = Robustness(**dataclasses.asdict(asked))
+    if spec.secure_aggregation.threshold is not None:
+        parts["secure_aggregation"] = _masks(spec, spec.secure_aggregation.threshold, clients, algorithm)
+    return Protection(**parts)
 
 
-def _attack(spec: Spec, federation: Federation) -> Attack | None:
-    asked = spec.attack
-    if asked.kind is None:
-        return None
+def _masks(spec: Spec, threshold: int, clients: int, algorithm: Algorithm) -> SecureAggregation:
+    members = participation_of(algorithm, spec.training, clients)
+    for seed in spec.seeds if members.dropout else ():  # who drops out is drawn, and known beforehand
+        stayed = members.draw(seed, range(spec.training.rounds))[1].sum(axis=1)
+        if stayed.min() < threshold:
+            raise RequestError(
+                f"secure_aggregation.threshold = {threshold} cannot be kept: only {stayed.min()} of {members.cohort} "
+                f"clients stay in round {stayed.argmin()} of seed {seed}, and nothing could be unmasked; lower it, or "
+                "training.dropout."
+            )
+    bits = spec.secure_aggregation.fraction_bits
+    return SecureAggregation(threshold=threshold, cohort=members.cohort, fraction_bits=bits)
+
+
+def _attack(spec: Spec, kind: str, federation: Federation) -> Attack:
     marks = np.zeros(federation.clients)
     marks[attackers_of(spec, federation.clients)] = 1
     classes = federation.task.outputs if federation.task.kind == "classification" else 0
-    return Attack(kind=asked.kind, attackers=PerClient(marks), strength=asked.strength, classes=classes)
-
-
-def _masks(spec: Spec, clients: int, algorithm: Algorithm) -> SecureAggregation | None:
-    asked = spec.secure_aggregation
-    if asked.threshold is None:
-        return None
-    members = participation_of(algorithm, spec.training, clients)
-    if members.dropout:  # who drops out is drawn, and known beforehand
-        for seed in spec.seeds:
-            stayed = members.draw(seed, range(spec.training.rounds))[1].sum(axis=1)
-            if stayed.min() < asked.threshold:
-                raise RequestError(
-                    f"secure_aggregation.threshold = {asked.threshold} cannot be kept: only {stayed.min()} of "
-                    f"{members.cohort} clients stay in round {stayed.argmin()} of seed {seed}, and nothing could be "
-                    "unmasked; lower it, or training.dropout."
-                )
-    return SecureAggregation(threshold=asked.threshold, cohort=members.cohort, fraction_bits=asked.fraction_bits)
+    return Attack(kind=kind, attackers=PerClient(marks), strength=spec.attack.strength, classes=classes)
 
 
 def attackers_of(spec: Spec, clients: int) -> np.ndarray:
@@ -302,34 +252,32 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
-def _notes(spec: Spec, spending: Spending | RowSpending | None, protection: Protection, deployed: bool) -> list[str]:
+def _notes(
+    spec: Spec, spending: Spending | RowSpending | None, masks: SecureAggregation | None, deployed: bool
+) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
     if isinstance(spending, RowSpending):
         notes.append(row_note(spending, spec.training.rounds, deployed))
     elif spending is not None:
-        source = PRIVATE[spending.noise] if deployed else SIMULATED
+        source = PRIVATE[spec.privacy.noise] if deployed else SIMULATED
         notes.append(
             f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
             f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
             f"the clip, all clients count the same, the last round is delivered; {source}"
         )
-    if spec.compression.kind is not None:
+    if spec.compression.is_on:
         notes.append(f"uploads are compressed ({spec.compression.kind})")
-    if spec.robustness.rule is not None:
+    if spec.robustness.is_on:
         notes.append(f"the server takes the {spec.robustness.rule} of uploads, in which all clients count the same")
-    if spec.attack.kind is not None:
+    if spec.attack.is_on:
         notes.append(f"{spec.attack.clients} simulated attackers ({spec.attack.kind})")
-    masks = protection.secure_aggregation
     if masks is not None:
         most = 2.0 ** (range_bits(masks.cohort) - masks.fraction_bits)
+        simulated = "ends the run; simulated: the protocol's sums and bytes, without its masks"
         notes.append(
             f"secure aggregation: the server sees sums of uploads and no upload, while at least {masks.threshold} "
             f"clients of a round stay; a weighted number of {most:g} or more in size "
-            + (
-                "is refused by its site"
-                if deployed
-                else "ends the run; simulated: the protocol's sums and bytes, without its masks"
-            )
+            f"{'is refused by its site' if deployed else simulated}"
         )
     return notes

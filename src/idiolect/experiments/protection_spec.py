@@ -4,16 +4,29 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from idiolect.accounting.client_privacy import ACCOUNTANTS
 from idiolect.core.checks import setting
 from idiolect.protection.choices import ATTACKS, CODECS, RULES
 
 
+class Section:
+    """A section of a spec that changes nothing unless one of its switches is given."""
+
+    switches: ClassVar[tuple[str, ...]]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it was asked for."""
+        return any(getattr(self, name) is not None for name in self.switches)
+
+
 @dataclasses.dataclass(frozen=True)
-class PrivacySpec:
+class PrivacySpec(Section):
     """Differential privacy of clients, or of rows; on where epsilon or noise_multiplier is given."""
 
+    switches = ("epsilon", "noise_multiplier")
     level: str = setting(default="clients", choices=("clients", "rows"))  # what one neighbour has and the other has not
     epsilon: float | None = setting(default=None, above=0)  # to spend in all rounds; chooses the noise
     noise_multiplier: float | None = setting(default=None, at_least=0)  # or the noise itself, in clips
@@ -25,16 +38,12 @@ class PrivacySpec:
     sampling: str = setting(default="fixed", choices=("fixed", "poisson"))  # poisson: by coins, 1 - training.dropout
     accountant: str = setting(default="rdp", choices=ACCOUNTANTS)
 
-    @property
-    def is_on(self) -> bool:
-        """Whether it was asked for."""
-        return self.epsilon is not None or self.noise_multiplier is not None
-
 
 @dataclasses.dataclass(frozen=True)
-class CompressionSpec:
+class CompressionSpec(Section):
     """Fewer bytes per upload; on where a kind is given."""
 
+    switches = ("kind",)
     kind: str | None = setting(default=None, choices=CODECS)
     bits: int = setting(default=8, at_least=1, at_most=16)  # quantise
     one_in: int = setting(default=10, at_least=2)  # top_k, random_k: entries per one that is sent
@@ -44,35 +53,29 @@ class CompressionSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class RobustnessSpec:
+class RobustnessSpec(Section):
     """A robust mean in place of the mean; on where a rule is given."""
 
+    switches = ("rule",)
     rule: str | None = setting(default=None, choices=RULES)
     attackers: int = setting(default=1, at_least=0)  # trimmed_mean, krum, multi_krum: wrong uploads to withstand
     bound: float | None = setting(default=None, above=0)  # norm_bound; unset: the median of the norms
 
 
 @dataclasses.dataclass(frozen=True)
-class AttackSpec:
+class AttackSpec(Section):
     """Simulated attackers; on where a kind is given."""
 
+    switches = ("kind",)
     kind: str | None = setting(default=None, choices=ATTACKS)
     clients: int = setting(default=1, at_least=1)  # attackers, drawn by the seed of [data]
     strength: float = setting(default=1.0, above=0)
 
 
 @dataclasses.dataclass(frozen=True)
-class SecureAggregationSpec:
+class SecureAggregationSpec(Section):
     """Sums of uploads that hide each of them from the server; on where a threshold is given."""
 
+    switches = ("threshold",)
     threshold: int | None = setting(default=None, at_least=2)  # clients of a round that must stay to its end
     fraction_bits: int = setting(default=32, at_least=8, at_most=48)  # after the point, of 64
-
-
-PROTECTIONS: dict[str, type] = {
-    "privacy": PrivacySpec,
-    "compression": CompressionSpec,
-    "robustness": RobustnessSpec,
-    "attack": AttackSpec,
-    "secure_aggregation": SecureAggregationSpec,
-}

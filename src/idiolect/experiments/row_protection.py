@@ -23,6 +23,7 @@ from idiolect.record.privacy import ClientEpsilon
 DELTA = 1e-5  # unless one is given: no number of rows, which would say something of them
 SIMULATED = "not private: simulated noise and draws, from the run's seed"
 PRIVATE = "noise and draws from each site's private source, so that neither the server nor another site sees a row"
+_SETTINGS = ("level", "epsilon", "noise_multiplier", "delta", "clip", "accountant")
 _NUMBERS = 32  # different numbers of rows whose epsilon is computed; others are rounded down to one of them
 
 
@@ -75,20 +76,13 @@ def most_exposed(rows: np.ndarray, rounds: np.ndarray) -> list[tuple[int, int]]:
 
 def unfit_for_rows(privacy: PrivacySpec) -> str | None:
     """Why the settings are not those of rows."""
-    own = PrivacySpec(
-        level="rows",
-        epsilon=privacy.epsilon,
-        noise_multiplier=privacy.noise_multiplier,
-        delta=privacy.delta,
-        clip=privacy.clip,
-        accountant=privacy.accountant,
+    own = PrivacySpec(**{name: getattr(privacy, name) for name in _SETTINGS})
+    if privacy == own:
+        return None
+    return (
+        "privacy.level = 'rows' takes epsilon or noise_multiplier, delta, clip and accountant: clients add noise to "
+        "gradients of batches that they draw by coins; leave clipping, quantile, noise and sampling out"
     )
-    if privacy != own:
-        return (
-            "privacy.level = 'rows' takes epsilon or noise_multiplier, delta, clip and accountant: clients add noise "
-            "to gradients of batches that they draw by coins; leave clipping, quantile, noise and sampling out"
-        )
-    return None
 
 
 def check_rows_are_apart(federation: Federation) -> None:
@@ -116,8 +110,13 @@ def row_spending(
     # dropouts count: they drew, added noise, and go on from where that led
     everyone = who.cohort == who.candidates
     asked = () if everyone else tuple(who.draw(seed, range(training.rounds))[0] for seed in seeds)
+    # how often a round reads a row, and by what draw; the algorithm was not refused
+    assert isinstance(algorithm, Batched)
+    assert isinstance(algorithm, ReadsRows)
+    by_coins = algorithm.batch_size and not algorithm.epochs
+    passes = (algorithm.epochs or algorithm.local_steps) * algorithm.row_reads.passes
+    reading = RowReading(algorithm.batch_size if by_coins else 0, passes, privacy.accountant)
     delta = DELTA if privacy.delta is None else privacy.delta
-    reading = _reading(algorithm, privacy.accountant)
     found = RowSpending(reading, rows, asked, privacy.noise_multiplier or 0.0, delta, privacy.clip)
     if privacy.noise_multiplier is not None:
         return found
@@ -125,15 +124,6 @@ def row_spending(
     exposed = most_exposed(rows, found.rounds_of(training.rounds))
     noise = max(noise_for_rows(reading, own, times, privacy.epsilon, delta) for own, times in exposed)
     return found._replace(noise_multiplier=noise)
-
-
-def _reading(algorithm: Algorithm, accountant: str) -> RowReading:
-    """How often a round reads a row, and by what draw; the algorithm was not refused."""
-    assert isinstance(algorithm, Batched)
-    assert isinstance(algorithm, ReadsRows)
-    by_coins = algorithm.batch_size and not algorithm.epochs
-    passes = (algorithm.epochs or algorithm.local_steps) * algorithm.row_reads.passes
-    return RowReading(algorithm.batch_size if by_coins else 0, passes, accountant)
 
 
 def row_note(spending: RowSpending, rounds: int, deployed: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,15 +18,16 @@ from idiolect.core.settings import array_fields
 from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
 from idiolect.experiments.protection_spec import (
-    PROTECTIONS,
     AttackSpec,
     CompressionSpec,
     PrivacySpec,
     RobustnessSpec,
+    Section,
     SecureAggregationSpec,
 )
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 from idiolect.objectives import OBJECTIVES, Objective
+from idiolect.record.codec import flat
 from idiolect.record.schema import Swept
 from idiolect.visible import one_line
 
@@ -202,15 +204,11 @@ class Spec:
 
 
 _TABLES: dict[str, type] = {
-    "data": DataSpec,
-    "model": ModelSpec,
-    "training": Training,
-    "evaluation": EvaluationSpec,
-    "tuning": TuningSpec,
-    "collaboration": CollaborationSpec,
-    "output": OutputSpec,
-    **PROTECTIONS,
+    key: kind
+    for key, kind in typing.get_type_hints(Spec).items()
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind)
 }
+PROTECTIONS = {key: kind for key, kind in _TABLES.items() if issubclass(kind, Section)}
 _HOMES = {  # where two tables share a name, the first is meant
     field.name: f"{key}.{field.name}" for key, cls in reversed(_TABLES.items()) for field in dataclasses.fields(cls)
 }
@@ -420,18 +418,9 @@ def is_same_run(one: Spec, other: Spec) -> bool:
 def _settings_by_place(spec: Spec) -> Table:
     """'training.rounds' -> 100, of everything that decides the numbers."""
     table = to_table(spec)
-    places: Table = {"methods": sorted(table["methods"])}
-
-    def walk(prefix: str, inside: Mapping[str, Any]) -> None:
-        for key, value in inside.items():
-            if isinstance(value, Mapping):
-                walk(f"{prefix}{key}.", value)
-            else:
-                places[prefix + key] = value
-
-    walk("", {key: value for key, value in table.items() if key not in ("name", "output", "resolved")})
+    places = flat({key: value for key, value in table.items() if key not in ("name", "output", "resolved")}, ".")
     places.pop("training.devices", None)  # where clients are changes rounding alone
-    return places
+    return {place: value for place, value in places.items() if value != {}} | {"methods": sorted(table["methods"])}
 
 
 def to_table(spec: Spec) -> Table:
