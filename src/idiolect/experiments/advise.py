@@ -24,11 +24,12 @@ from idiolect.collaborate.quadratic import Sample, fold_rows, make_sample, score
 from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.verdict import Verdict, judge
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows, join_rows
+from idiolect.core.data import Rows
 from idiolect.data.federation import Federation
 from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, regime, shortened
 from idiolect.experiments.collaboration import plain_loss
 from idiolect.experiments.execute import Say
+from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.privacy import advice_statement
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import build_data, refuse_weights
@@ -114,21 +115,15 @@ def _measure(
     federation, _ = build_data(asked, "float64", table)
     _check(federation, verify)
     federation, copies = align_copies(federation)
-    rows, blocks = learning_rows(federation)
-    loss = plain_loss(federation)
-    sample = make_sample(loss, rows, FOLDS, seed, blocks, least=fold_rows(loss))
+    loss, learning = plain_loss(federation), with_validation_rows(federation)
+    blocks = None if learning.groups is None else learning.groups[0]
+    sample = make_sample(loss, learning.train, FOLDS, seed, blocks, least=fold_rows(loss))
     notes = (*federation.describe(), *federation.notes, *copies, *_remarks(sample, federation))
     for text in (*notes, *(f"Warning: {text}" for text in federation.warnings)):
         tell(text)
     with one_thread():
         options = try_options(sample, least=fold_rows(loss), report=report)
-    return Trial(federation, rows, sample, options, advise(sample, options.losses), notes, tuple(federation.warnings))
-
-
-def learning_rows(federation: Federation) -> tuple[Rows, np.ndarray | None]:
-    """Training and validation rows of every client, one after the other, and their groups."""
-    rows, order = join_rows(federation.train, federation.validation)
-    return rows, None if federation.groups is None else np.concatenate(federation.groups[:2])[order]
+    return Trial(federation, learning.train, sample, options, advise(sample, options.losses), notes)
 
 
 def _check(federation: Federation, verify: bool) -> None:
@@ -219,12 +214,9 @@ def _originals(federation: Federation) -> list[int]:
     """For every client the first one with the same rows in any order; rows that repeat themselves prove no copy."""
     seen: dict[bytes, int] = {}
     found = []
+    every = (federation.train, federation.validation, federation.test)
     for client in range(federation.clients):
-        every = (federation.train, federation.validation, federation.test)
-        parts = [part.of(client) for part in every]
-        whole = np.concatenate([np.hstack([_flat(targets), _flat(inputs)]) for inputs, targets in parts])
-        if federation.train.weights is not None:
-            whole = np.hstack([whole, np.concatenate([_weights(part, client) for part in every])])
+        whole = np.concatenate([_columns(part, client) for part in every])
         ordered = whole[np.lexsort(whole.T[::-1])]
         distinct = 1 + int((np.diff(ordered, axis=0) != 0).any(axis=1).sum())
         content = ordered.tobytes() if 2 * distinct > len(ordered) > 1 else f"client {client}".encode()
@@ -232,11 +224,10 @@ def _originals(federation: Federation) -> list[int]:
     return found
 
 
-def _weights(rows: Rows, client: int) -> np.ndarray:
-    """(rows, 1) as they were given."""
-    assert rows.weights is not None
-    return rows.weights[rows.offsets[client] : rows.offsets[client + 1], None]
-
-
-def _flat(values: np.ndarray) -> np.ndarray:
-    return np.asarray(values, np.float64).reshape(len(values), int(np.prod(values.shape[1:])))
+def _columns(rows: Rows, client: int) -> np.ndarray:
+    """All that is known of a client's rows, one of them per line."""
+    inputs, targets = rows.of(client)
+    weights = () if rows.weights is None else (rows.weights[rows.offsets[client] : rows.offsets[client + 1]],)
+    # not -1: a client may have no row
+    flat = (np.reshape(part, (len(part), int(np.prod(part.shape[1:])))) for part in (targets, inputs, *weights))
+    return np.hstack([np.asarray(part, np.float64) for part in flat])

@@ -18,7 +18,7 @@ from idiolect.collaborate.verdict import Estimate, Verdict, regrets, savings
 from idiolect.core.data import Rows
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
-from idiolect.experiments.build import client_loss_for
+from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
 from idiolect.experiments.units import unit
 from idiolect.record import advice as record
@@ -38,12 +38,11 @@ class Trial(NamedTuple):
     options: Options
     advice: Advice
     notes: tuple[str, ...]
-    warnings: tuple[str, ...]
 
 
 def make_record(name: str, trial: Trial) -> record.Advice:
     """advise.json, but for what is verified; "clients" holds all of them."""
-    federation, _, sample, options, advice, notes, warnings = trial
+    federation, _, sample, options, advice, notes = trial
     score, factor = score_unit(federation)
     own = factor * sample.means(options.losses)
     clients = tuple(_clients(trial, own, factor))
@@ -60,15 +59,15 @@ def make_record(name: str, trial: Trial) -> record.Advice:
         held_out={way: factor * value for way, value in options.held_out.items()},
         all_clients=sample.agents,
         rows=_spread(sample.counts),
-        picks={way: int((advice.pick == place).sum()) for place, way in enumerate(OPTIONS)},
+        picks=dict(zip(OPTIONS, np.bincount(advice.pick, minlength=len(OPTIONS)).tolist())),
         unsure=sum(entry.is_unsure(SURE) for entry in clients),
         sure=SURE,
-        mean_loss={way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
+        mean_loss=_by_way([column.mean() for column in own.T]),
         mean_gain=float(taken.mean()),
         clients=clients,
         order=tuple(natural_order(federation.names)),
         notes=notes,
-        warnings=warnings,
+        warnings=tuple(federation.warnings),
         map=_map(sample, options),
         blocks=None if options.all_pairs else tuple(len(members) for members in options.neighbours.blocks),
         exchange=record.Exchange(**options.neighbours.exchange.to_dict()),
@@ -92,8 +91,7 @@ def regime(trial: Trial) -> dict[str, Any]:
         return {}
     l2 = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)  # makes optima unique
     spec = ModelSpec(loss="logistic" if len(federation.task.classes) == 2 else "cross_entropy", l2=l2)
-    plain = federation.task.kind != "classification" and federation.train.targets.ndim == 1
-    loss = client_loss_for(spec, federation.task, federation.input_shape, plain)
+    loss = build_client_loss(spec, federation, None)
     constants, measured = client_constants(loss, rows), client_heterogeneity(loss, rows)
     shared = shared_optimum(loss, rows)
     if constants is None or measured is None or shared is None:
@@ -124,6 +122,10 @@ def effective_rows(lists: Neighbourhoods, counts: np.ndarray) -> np.ndarray:
     return (1 / rows) / np.maximum(totals, 1e-300)
 
 
+def _by_way(values: Sequence[float] | np.ndarray) -> record.Ways[Any]:
+    return {way: float(value) for way, value in zip(OPTIONS, values)}
+
+
 def _spread(counts: np.ndarray) -> record.RowCounts:
     return record.RowCounts(int(counts.min()), float(np.median(counts)), int(counts.max()))
 
@@ -143,31 +145,26 @@ def _clients(trial: Trial, own: np.ndarray, factor: float) -> list[record.Client
     block = np.zeros(sample.agents, int)
     for number, members in enumerate(lists.blocks):
         block[members] = number
-    parts = (advice.measured, advice.expected, advice.low, advice.high)
+    gains = factor * np.stack([advice.measured, advice.expected, advice.low, advice.high], axis=-1)
     clients = []
     for client, label in enumerate(names):
         own_share, named, listening = _neighbours(lists, client, names)
         pick = int(advice.pick[client])
+        over = (own[client, :2] - own[client, pick]).tolist()
         clients.append(
             record.ClientAdvice(
                 client=label,
                 rows=int(sample.counts[client]),
                 advice=OPTIONS[pick],
                 surety=float(advice.chance[client]),
-                loss={way: float(own[client, place]) for place, way in enumerate(OPTIONS)},
-                gain={
-                    way: record.ExpectedGain(*(float(factor * values[client, place]) for values in parts))
-                    for place, way in enumerate(OPTIONS)
-                },
+                loss=_by_way(own[client]),
+                gain={way: record.ExpectedGain(*each.tolist()) for way, each in zip(OPTIONS, gains[client])},
                 own_share=own_share,
                 neighbours=named,
                 block=int(block[client]),
                 worth=float(worth[client]),
                 all_for_one=float(sample.agents / worth[client]),
-                measured={
-                    f"over_{way}": float(own[client, place] - own[client, pick])
-                    for place, way in enumerate(OPTIONS[:2])
-                },
+                measured={f"over_{way}": loss for way, loss in zip(OPTIONS, over)},
                 round_bytes={
                     "alone": 0,
                     "everybody": 2 * model_bytes,
@@ -218,7 +215,7 @@ def make_verdict(verdicts: list[Verdict], federation: Federation, seeds: Sequenc
         },
         clients=tuple(
             record.ClientVerdict(
-                loss={way: float(factor * first.losses[client, place]) for place, way in enumerate(OPTIONS)},
+                loss=_by_way(factor * first.losses[client]),
                 test_rows=int(federation.test.counts[client]),
                 right=bool(first.right[client]) if first.tested[client] else None,
                 decidable=bool(first.decidable[client]),
