@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from idiolect.api.results import Result
 from idiolect.api.sentences import in_python
 from idiolect.api.tables import to_frame
+from idiolect.record.codec import flat
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SplitsAnswer(Result):
         import pyarrow as pa
 
         return to_frame(
-            pa.Table.from_pylist([_flat(line) for line in map(dataclasses.asdict, self._found.found.methods)])
+            pa.Table.from_pylist([flat(dataclasses.asdict(line), "_") for line in self._found.found.methods])
         )
 
     @property
@@ -68,11 +69,3 @@ class SplitsAnswer(Result):
         from idiolect.report.text import terminal_width
 
         return splits_text(self._found, terminal_width())
-
-
-def _flat(line: dict[str, object]) -> dict[str, object]:
-    """{"score": {"mean": 1}} as {"score_mean": 1}."""
-    flat: dict[str, object] = {}
-    for name, value in line.items():
-        flat |= {f"{name}_{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-    return flat

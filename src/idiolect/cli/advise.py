@@ -8,8 +8,11 @@ from typing import Annotated
 
 import typer
 
+from idiolect.cli.bar import Bar
 from idiolect.cli.data_options import EqualRows
+from idiolect.cli.option_names import in_options
 from idiolect.cli.options import Seed, Table, Writing, command, free_folder, parse_seeds
+from idiolect.cli.training import show
 
 
 @command
@@ -29,9 +32,6 @@ def advise(
     ] = None,
 ) -> None:
     """Train alone, join all clients, or join these neighbours? Measures the clients and advises each of them."""
-    from idiolect.cli.bar import Bar
-    from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on
 

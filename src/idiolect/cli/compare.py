@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.data_options import Columns
+from idiolect.cli.option_names import in_options
 from idiolect.cli.options import Details, Live, Running, Seeds, Table, command, free_folder, parse_seeds
+from idiolect.cli.training import Request, refuse_live, split_and_show, train_and_show
 from idiolect.experiments.contest import Contest
 
 
@@ -28,9 +30,6 @@ def compare(
     live: Live = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
-    from idiolect.cli.live import refuse_live
-    from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import Request, split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.candidates import comparison
     from idiolect.experiments.splits import check_splits

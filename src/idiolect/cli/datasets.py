@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="List, fetch and build the data sets that need files.", no_args_is_help=True, rich_markup_mode=None
 )
+FACTS = ("title", "clients", "rows", "predicted", "licence", "citation", "home", "files", "size", "remark", "exact")
 Name = Annotated[str, typer.Argument(help="A data set of `idiolect datasets list`.")]
 
 
@@ -32,7 +32,10 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
     from idiolect.data.dataset_files import whereabouts
     from idiolect.report.text import TextColumn, printed, tables_of, terminal_width
 
-    found = {name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}
+    found = {
+        name: {key: getattr(row, key) for key in (*FACTS, "originals")} | {"where": whereabouts(row)}
+        for name, row in DATASETS.items()
+    }
 
     def text() -> str:
         heads = ("name", "clients", "rows", "predicted", "licence", "size", "where")
@@ -48,12 +51,6 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
         return printed(*tables_of(columns, width, gap=2), width=width)
 
     put(as_format, text, lambda: found, lambda: [{"name": name} | facts for name, facts in found.items()])
-
-
-def _facts(row: Dataset) -> dict[str, object]:
-    kept = ("title", "clients", "rows", "predicted", "licence", "citation", "home", "files", "size", "remark", "exact")
-    originals = [dataclasses.asdict(one) for one in row.originals]
-    return {name: getattr(row, name) for name in kept} | {"originals": originals}
 
 
 @app.command()

@@ -7,6 +7,8 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from idiolect.record.errors import NeedsRidgeError, RequestError
+
 _OPTIONS = {
     "training.rounds": "--rounds",
     "training.cohort": "--cohort",
@@ -34,21 +36,16 @@ def in_options(
 
     `of_methods` has the options that set something of every method, `ridge` the option that gives the loss a ridge.
     """
-    from idiolect.core.checks import NeedsRidgeError, RequestError
-
     try:
         yield
-    except NeedsRidgeError as error:
-        if not ridge:
-            raise
-        raise RequestError(
-            f"{ridge} must be above 0 here: the method needs a loss with a ridge; leave {ridge} out to have one chosen."
-        ) from error
     except RequestError as error:
-        told = said_by_option(str(error), overrides, of_methods)
-        if told == str(error):
-            raise
-        raise RequestError(told) from error
+        if ridge and isinstance(error, NeedsRidgeError):
+            raise RequestError(
+                f"{ridge} must be above 0 here: the method needs a loss with a ridge; leave {ridge} out to have one "
+                "chosen."
+            ) from error
+        error.args = (said_by_option(str(error), overrides, of_methods),)
+        raise
 
 
 def said_by_option(sentence: str, overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.output import Format, remark
+from idiolect.record.errors import RequestError
 
 Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
@@ -32,8 +34,6 @@ Details = Annotated[
         help="All columns: bytes each way, gradients by block, before and after adaptation, theory's choices.",
     ),
 ]
-
-
 Live = Annotated[
     bool, typer.Option("--live", help="Serve the page on this machine while training goes on; prints its address.")
 ]
@@ -92,7 +92,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     # typer reads a signature: it is shown one in which every group of options is spread out, and the call is put
     # together again below. So a group is written once, however many commands have it.
     signature = inspect.signature(function, eval_str=True)
-    kinds = {name: one.annotation for name, one in signature.parameters.items() if _is_group(one.annotation)}
+    hints = {name: own.annotation for name, own in signature.parameters.items()}
+    kinds = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
     spread = [
         parameter
         for name, own in signature.parameters.items()
@@ -120,10 +121,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _is_group(annotation: object) -> bool:
-    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
-
-
 def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
     """One for each field, whose help stands in an annotation, or as plain text in its metadata."""
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -141,9 +138,6 @@ def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
 
 def parse_seeds(text: str) -> list[int]:
     """'0,1,5-7' as numbers."""
-    import re
-
-    from idiolect.core.checks import RequestError
     from idiolect.experiments.spec import check_seeds
 
     seeds: list[int] = []

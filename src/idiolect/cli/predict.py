@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import enum
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from idiolect.cli.options import Plugins, Printing, command
-from idiolect.cli.output import Format, write_document
-from idiolect.record.codec import to_json
+from idiolect.cli.output import Format, put
 from idiolect.record.errors import RequestError
 
 
@@ -76,7 +74,7 @@ def predict(
         write_answers(answers, out)
         printing.say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_json:
-        write_document(json.dumps(to_json(answers.to_pylist()), default=str, allow_nan=False) + "\n")
+        put(printing.as_format, str, answers.to_pylist)
     else:
         _print_table(answers)  # a table is one in text and in CSV alike
 

@@ -10,6 +10,7 @@ import typer
 
 from idiolect.cli.options import Details, Printing, command
 from idiolect.cli.output import put
+from idiolect.cli.training import show
 from idiolect.record.errors import RequestError
 
 COMPARED = Path("compared-runs.html")
@@ -37,7 +38,6 @@ def report(
     ] = None,
 ) -> None:
     """Rebuild a run folder's figures and page from its files alone, and print the table; or compare several runs."""
-    from idiolect.cli.training import show
     from idiolect.record.manifest import blame_folder, check_report_files
 
     if width is not None and figures is None:

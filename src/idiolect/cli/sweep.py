@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.options import Details, Running, Seeds, command, parse_seeds
+from idiolect.cli.training import Request, train_and_show
 
 
 @command
@@ -23,7 +24,6 @@ def sweep(
     details: Details = False,
 ) -> None:
     """Train every combination of settings and seeds; those that differ in floats or seeds run as one program."""
-    from idiolect.cli.training import Request, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.sweeping import expand, parse_over
 
