@@ -53,7 +53,7 @@ def dial(
 
     values = parse_values(way.values, way.setting)
     by_spec = source is not None and source.suffix == ".toml"
-    spec, remarks = _read(source, columns, way, running.overrides)
+    spec, ridge = _read(source, columns, way, running.overrides)
     spec = _with_options(spec, way, seeds)
     use_cache(running.quiet)
     folder = usual = running.out or Path("runs") / f"{spec.name}-dial"
@@ -73,8 +73,7 @@ def dial(
             refit=refit,
             to_the_end=not own_rounds,
             by_loss=not by_spec,
-            ridge_chosen=bool(remarks),
-            remarks=remarks,
+            ridge=ridge,
             progress=bar.update,
             say=bar.remark,
         )
@@ -91,8 +90,8 @@ def _with_options(spec: Spec, way: Stretch, seeds: str | None) -> Spec:
     return spec if seeds is None else dataclasses.replace(spec, seeds=tuple(parse_seeds(seeds)))
 
 
-def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list[str]) -> tuple[Spec, list[str]]:
-    """The spec of a file, a table or a known data set; for rows alone also how their ridge was chosen."""
+def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list[str]) -> tuple[Spec, str | None]:
+    """The spec of a file, a table or a known data set, and for rows alone how their ridge was chosen."""
     from idiolect.experiments import spec as specs
     from idiolect.experiments.dial import METHODS, PLAIN_ROUNDS
     from idiolect.experiments.ridge import choose_ridge
@@ -101,7 +100,7 @@ def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list
         own = {} if way.seed is None else {"seed": str(way.seed)}
         for name, value in (columns.given() | own).items():
             raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag(name)} {value}; leave it out.")
-        return specs.load(source, overrides), []
+        return specs.load(source, overrides), None
     data = columns.data_table("dial", source)
     asked: dict[str, object] = {
         "name": source.stem if source else str(data["source"]),
@@ -114,7 +113,7 @@ def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list
     with in_options(overrides):
         spec = specs.from_table(specs.override(asked, overrides))
         if spec.model.l2 is not None:
-            return spec, []
+            return spec, None
         # theory needs strongly convex losses, and a table brings none: a ridge makes them so
         ridge, sentence = choose_ridge(spec)
-        return dataclasses.replace(spec, model=dataclasses.replace(spec.model, l2=ridge)), [sentence]
+        return dataclasses.replace(spec, model=dataclasses.replace(spec.model, l2=ridge)), sentence

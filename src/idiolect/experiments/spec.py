@@ -81,9 +81,7 @@ class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
     name: str = dataclasses.field(default="linear", metadata={"range": _NameOrPath(choices=MODEL_NAMES)})
-    hidden: list[int] = dataclasses.field(  # mlp
-        default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
-    )
+    hidden: list[int] = dataclasses.field(default_factory=lambda: [64], metadata={"range": Range(at_least=1)})  # mlp
     bias: bool = True  # linear
     loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic", "pinball"))  # pinball: numbers
     quantile: float | None = setting(default=None, above=0, below=1)  # of the pinball loss, a whole percent
@@ -145,13 +143,10 @@ class CollaborationSpec:
 class TuningSpec:
     """What is chosen on validation rows, the candidates of a method being lanes of one program."""
 
-    step_size: list[float] = dataclasses.field(  # the steps to try; empty: none, or with auto those around theory's
-        default_factory=list, metadata={"range": Range(above=0)}
-    )
+    # the steps to try; empty: none, or with auto those around theory's
+    step_size: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
     auto: bool = False  # choose the step size and how personal a method is; the grid widens itself
-    until: str = setting(
-        default="rounds", choices=("rounds", "converged")
-    )  # train candidates to the last round or less
+    until: str = setting(default="rounds", choices=("rounds", "converged"))  # where candidates stop to train
     refit: bool = False  # fit the delivered models on training and validation rows
     minutes: float | None = setting(default=None, above=0)  # for all methods together; unset: no limit
 
@@ -377,7 +372,7 @@ def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
     """What can be set on the named algorithm and on the objective it minimises, its own unless told."""
     method = find(algorithm)
     minimised = OBJECTIVES.get(objective or method.objective or "")
-    return [*own_settings(method.algorithm), *(own_settings(minimised) if minimised is not None else [])]
+    return [*own_settings(method.algorithm), *own_settings(minimised)]
 
 
 def common_names(algorithm: str, objective: str | None = None) -> list[str]:
@@ -390,8 +385,10 @@ def common_names(algorithm: str, objective: str | None = None) -> list[str]:
     return [name for name in setting_names(algorithm, objective) if name not in another]
 
 
-def own_settings(cls: type) -> list[str]:
-    """What can be set on an algorithm or an objective; the rest is filled in for it, or of no use to it."""
+def own_settings(cls: type | None) -> list[str]:
+    """What can be set on an algorithm or an objective, if any; the rest is filled in for it, or of no use to it."""
+    if cls is None:
+        return []
     filled_in = ("objective", "client_loss", "clients", "participation", *array_fields(cls))
     return [field.name for field in dataclasses.fields(cls) if field.name not in filled_in]
 
