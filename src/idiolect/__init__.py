@@ -11,11 +11,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "idiolect.api.advising": ("Advice", "Explanation", "advise", "explain"),
-    "idiolect.api.answers": ("Answer", "ClientAnswer", "TrainedRun"),
+    "idiolect.api.answers": ("Answer", "ClientAnswer", "SplitsAnswer", "TrainedRun"),
     "idiolect.api.estimators": ("PersonalizedClassifier", "PersonalizedRegressor"),
     "idiolect.api.loading": ("load",),
     "idiolect.api.running": ("compare", "sweep", "train"),
-    "idiolect.api.splits": ("SplitsAnswer",),
     "idiolect.api.tables": ("Table", "data_set", "read_table"),
     "idiolect.algorithms": ("ALGORITHMS",),
     "idiolect.core": (
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from idiolect.api.advising import explain as explain
     from idiolect.api.answers import Answer as Answer
     from idiolect.api.answers import ClientAnswer as ClientAnswer
+    from idiolect.api.answers import SplitsAnswer as SplitsAnswer
     from idiolect.api.answers import TrainedRun as TrainedRun
     from idiolect.api.estimators import PersonalizedClassifier as PersonalizedClassifier
     from idiolect.api.estimators import PersonalizedRegressor as PersonalizedRegressor
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from idiolect.api.running import compare as compare
     from idiolect.api.running import sweep as sweep
     from idiolect.api.running import train as train
-    from idiolect.api.splits import SplitsAnswer as SplitsAnswer
     from idiolect.api.tables import Table as Table
     from idiolect.api.tables import data_set as data_set
     from idiolect.api.tables import read_table as read_table

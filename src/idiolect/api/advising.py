@@ -8,17 +8,22 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tomli_w
+
 from idiolect.api.results import Result, Workplace
 from idiolect.api.sentences import in_python, warn
 from idiolect.api.tables import Setting, Table, check_table, to_frame
 from idiolect.record.errors import RequestError
+from idiolect.report.advise_table import Advised, advice_text, read_advice
+from idiolect.report.explanation import explanation_text
+from idiolect.report.notebook import advice_html, text_html
+from idiolect.report.text import terminal_width
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from idiolect.api.tables import Frame
     from idiolect.experiments.work import Progress
-    from idiolect.report.advise_table import Advised
 
 
 class Advice(Result):
@@ -26,14 +31,10 @@ class Advice(Result):
 
     @cached_property
     def _found(self) -> Advised:
-        from idiolect.report.advise_table import read_advice
-
         return read_advice(self.folder)
 
     @cached_property
     def _rows(self) -> pa.Table:
-        import pyarrow.parquet as pq
-
         return pq.read_table(self.folder / "advise.parquet")
 
     def frame(self) -> Frame:
@@ -51,14 +52,9 @@ class Advice(Result):
         return dict(entries[str(client)])
 
     def _text(self) -> str:
-        from idiolect.report.advise_table import advice_text
-        from idiolect.report.text import terminal_width
-
         return advice_text(self._found, width=terminal_width())
 
     def _repr_html_(self) -> str:
-        from idiolect.report.notebook import advice_html
-
         return advice_html(self._found)
 
 
@@ -94,23 +90,17 @@ class Explanation(dict[str, object]):
     """What a name means, as plain values; prints itself."""
 
     def __str__(self) -> str:
-        from idiolect.report.explanation import explanation_text
-
         return explanation_text(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from idiolect.report.notebook import text_html
-
         return text_html(str(self))
 
 
 @in_python()
 def explain(name: str, objective: str | None = None, **settings: Setting) -> Explanation:
     """Equations, settings, what travels and what it costs, theory and citation of an algorithm or an objective."""
-    import tomli_w
-
     from idiolect.experiments.explain import explain as look_up
 
     return Explanation(look_up(name, objective, changes=[tomli_w.dumps(settings)] if settings else []))

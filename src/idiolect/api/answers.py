@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comparisons, sweeps and single trainings answer: for all clients, for one of them, and for new rows."""
+"""What comparisons, splits, sweeps and single trainings answer: for all clients, for one of them, for new rows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from idiolect.api.results import Result
 from idiolect.api.sentences import in_python, warn, with_arguments
 from idiolect.api.tables import to_arrow, to_frame
-from idiolect.record.codec import to_json
+from idiolect.record.codec import flat, to_json
 from idiolect.record.errors import RequestError
+from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.folder import Run as FolderRun
+from idiolect.report.folder import read
+from idiolect.report.loggers import log_run
+from idiolect.report.notebook import comparison_html
+from idiolect.report.splits_table import SplitsFound, answer, read_splits, splits_text
+from idiolect.report.table import ComparisonTable, compare
+from idiolect.report.text import terminal_width
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from idiolect.api.tables import Column, Frame, Source
     from idiolect.record.schema import MethodSummary
-    from idiolect.report.clients import ClientTable
-    from idiolect.report.folder import Run as FolderRun
-    from idiolect.report.table import ComparisonTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +56,10 @@ class Trial(Result):
 
     @cached_property
     def _read(self) -> FolderRun:
-        from idiolect.report.folder import read
-
         return read(self.folder)
 
     @cached_property
     def _table(self) -> ComparisonTable:
-        from idiolect.report.table import compare
-
         return compare(self._read)
 
     @property
@@ -130,8 +130,6 @@ class Trial(Result):
 
         Each needs its extra: `pip install 'idiolect[tensorboard]'`, `pip install 'idiolect[mlflow]'`.
         """
-        from idiolect.report.loggers import log_run
-
         targets = {"tensorboard": tensorboard, "mlflow": mlflow}
         given = {kind: str(target) for kind, target in targets.items() if target is not None}
         if not given:
@@ -141,22 +139,17 @@ class Trial(Result):
 
     def _client(self, name: str, method: str) -> ClientAnswer:
         from idiolect.core.checks import nearest
-        from idiolect.report.clients import client_table
 
         found = client_table(self._read, method)
-        names = [str(one) for one in found.client]
-        if str(name) not in names:
-            raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), names)}")
-        return _client_answer(found, names.index(str(name)), self._read.score)
+        clients = [str(one) for one in found.client]
+        if str(name) not in clients:
+            raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), clients)}")
+        return _client_answer(found, clients.index(str(name)), self.score_name)
 
     def _text(self) -> str:
-        from idiolect.report.text import terminal_width
-
         return self._table.to_text(terminal_width(), details=False)
 
     def _repr_html_(self) -> str:
-        from idiolect.report.notebook import comparison_html
-
         return comparison_html(self._table)
 
 
@@ -193,8 +186,6 @@ class Answer(Trial):
 
     def frame(self) -> Frame:
         """One row per method: means, gains with their intervals, clients helped and hurt, and the price."""
-        import pyarrow as pa
-
         table = pa.Table.from_pylist([to_json(row.as_dict()) for row in self._table.rows])
         # a column that no method has a number for, such as those of routing, says nothing
         known = [name for name in table.column_names if table[name].null_count < table.num_rows]
@@ -244,6 +235,48 @@ class TrainedRun(Trial):
         return self._read.methods[0]
 
 
+class SplitsAnswer(Result):
+    """What several splits say together: means over splits, with intervals."""
+
+    @cached_property
+    def _found(self) -> SplitsFound:
+        return read_splits(self.folder)
+
+    @property
+    def best(self) -> str | None:
+        """The method that was announced most often; None where none was."""
+        announced = self._found.found.announced
+        return None if announced is None else announced.most
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        return answer(self._found)
+
+    def frame(self) -> Frame:
+        """One row per method: means over splits with their intervals, and how often it was announced."""
+        return to_frame(
+            pa.Table.from_pylist([flat(dataclasses.asdict(line), "_") for line in self._found.found.methods])
+        )
+
+    @property
+    def clients(self) -> Frame:
+        """One row per method and client: means over splits."""
+        return to_frame(pa.Table.from_pylist([dataclasses.asdict(row) for row in self._found.rows]))
+
+    @in_python()
+    def for_client(self, client: str, method: str | None = None) -> dict[str, float | int | str | None]:
+        """What the shown method, or the given one, does for one client: a row of `clients`."""
+        label = method or self._found.found.personalized
+        rows = [row for row in self._found.rows if row.method == label and row.client == str(client)]
+        if not rows:
+            raise RequestError(f"There is no client {client!r} of a method {label!r} in the answer; see `clients`.")
+        return dataclasses.asdict(rows[0])
+
+    def _text(self) -> str:
+        return splits_text(self._found, terminal_width())
+
+
 def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
     def number(values: np.ndarray) -> float | None:
         return None if np.isnan(values[place]) else float(values[place])
@@ -270,8 +303,6 @@ def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
 
 def _with_client(rows: Source, client: Column, column: str) -> pa.Table:
     """The rows with a client column: the same client in all of them, or one each."""
-    import pyarrow as pa
-
     table = to_arrow(rows)
     if column in table.column_names:
         raise RequestError(f"The rows have a client column {column!r}; leave it out of them, or leave client= out.")

@@ -7,19 +7,17 @@ import os
 from pathlib import Path
 
 from idiolect.api.advising import Advice
-from idiolect.api.answers import Answer, TrainedRun
+from idiolect.api.answers import Answer, SplitsAnswer, TrainedRun
 from idiolect.api.results import Workplace
 from idiolect.api.sentences import in_python
-from idiolect.api.splits import SplitsAnswer
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import DONE, check_report_files
+from idiolect.report.folder import Kind, kind_of, read
 
 
 @in_python()
 def load(path: str | os.PathLike[str]) -> Answer | TrainedRun | SplitsAnswer | Advice:
     """The result in a finished folder of `compare`, `run`, `sweep` or `advise`; one method is a `TrainedRun`."""
-    from idiolect.report.folder import Kind, kind_of, read
-
     folder = Path(path)
     if not folder.is_dir():
         raise RequestError(f"There is no folder {folder}; give the path of a finished run, such as runs/NAME.")

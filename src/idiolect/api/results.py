@@ -13,6 +13,8 @@ from pathlib import Path
 from idiolect.api.sentences import in_python
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import DONE
+from idiolect.report import build_report
+from idiolect.report.notebook import text_html
 
 
 class Workplace:
@@ -41,8 +43,6 @@ class Result(abc.ABC):
     @in_python()
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Copy the folder to `path`, which must not exist, with its page; `load` and the commands read it."""
-        from idiolect.report import build_report
-
         target = Path(path)
         if target.exists():
             raise RequestError(f"{target} exists, and nothing is overwritten; choose another path.")
@@ -63,8 +63,6 @@ class Result(abc.ABC):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from idiolect.report.notebook import text_html
-
         return text_html(self._text())
 
     def __getstate__(self) -> dict[str, object]:

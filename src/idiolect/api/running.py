@@ -8,10 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from idiolect.api.answers import Answer, TrainedRun
+from idiolect.api.answers import Answer, SplitsAnswer, TrainedRun
 from idiolect.api.results import Workplace
 from idiolect.api.sentences import in_python, warn
-from idiolect.api.splits import SplitsAnswer
 from idiolect.api.tables import Setting, Table, check_number, check_table, plain
 from idiolect.experiments.contest import Contest
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
