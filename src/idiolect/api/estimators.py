@@ -63,16 +63,9 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             )
         owner = np.arange(len(inputs)) % PARTS if clients is None else _owners(inputs, clients)
         names = [f"x{place + 1}" for place in range(inputs.shape[1])]
-        validation = VALIDATION if self.tune else 0.0
+        held = VALIDATION if self.tune else 0.0
         table = read_table(
-            inputs,
-            owner,
-            targets,
-            features=names,
-            task=self._task,
-            train=1 - validation,
-            validation=validation,
-            test=0.0,
+            inputs, owner, targets, features=names, task=self._task, train=1 - held, validation=held, test=0.0
         )
         options: dict[str, Setting] = {"model": self.model, "seed": self.random_state or 0}
         if self.rounds is not None:

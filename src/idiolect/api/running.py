@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
+import tomli_w
+
 from idiolect.api.answers import Answer, SplitsAnswer, TrainedRun
 from idiolect.api.results import Workplace
 from idiolect.api.sentences import in_python, warn
@@ -186,12 +188,10 @@ def _contest(options: Options, **given: str | int | None) -> Contest:
 
 def _toml(settings: Mapping[str, Setting]) -> list[str]:
     """{"training.rounds": 5} as the lines that --set takes."""
-    import tomli_w
-
     lines = []
     for name, value in settings.items():
-        nested: dict[str, object] = {name.rpartition(".")[2]: plain(value)}
-        for part in reversed(name.split(".")[:-1]):
+        nested: Any = plain(value)
+        for part in reversed(name.split(".")):
             nested = {part: nested}
         lines.append(tomli_w.dumps(nested))
     return lines
@@ -221,14 +221,8 @@ def _execute_with_ridge(
 def _execute(spec: Spec, place: Workplace, table: Table, options: Options, remarks: Sequence[str] = ()) -> None:
     from idiolect.experiments.execute import execute
 
-    done = execute(
-        spec,
-        place.folder,
-        progress=options.get("progress"),
-        say=warn,
-        rows=table.rows,
-        remarks=remarks,
-    )
+    progress = options.get("progress")
+    done = execute(spec, place.folder, progress=progress, say=warn, rows=table.rows, remarks=remarks)
     lost = [entry for entry in done.summary.methods if entry.diverged is not None]
     if len(lost) == len(done.summary.methods):
         raise DivergedError(f"{lost[0].method}: {lost[0].diverged}. Use a smaller step size.")
