@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -20,16 +19,10 @@ def advise(
     columns: EqualRows,
     writing: Writing,
     table: Table = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
-    ] = False,
-    details: Annotated[
-        bool, typer.Option("--details", help="Print every client and the numbers for specialists.")
-    ] = False,
+    verify: bool = typer.Option(False, "--verify", help="Train all three ways and judge the advice on test rows."),
+    details: bool = typer.Option(False, "--details", help="Print every client and the numbers for specialists."),
     seed: Seed = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="Splits such as 0,1,2 or 0-9 to verify on. Default: --seed.")
-    ] = None,
+    seeds: str | None = typer.Option(None, help="Splits such as 0,1,2 or 0-9 to verify on. Default: --seed."),
 ) -> None:
     """Train alone, join all clients, or join these neighbours? Measures the clients and advises each of them."""
     from idiolect.experiments import spec as specs

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -22,10 +21,10 @@ def compare(
     running: Running,
     table: Table = None,
     seeds: Seeds = None,
-    splits: Annotated[
-        int, typer.Option(help="Repeat all on so many random splits of the rows; answers are means over splits.")
-    ] = 1,
-    name: Annotated[str | None, typer.Option(help="Name of the run folder under runs/.")] = None,
+    splits: int = typer.Option(
+        1, help="Repeat all on so many random splits of the rows; answers are means over splits."
+    ),
+    name: str | None = typer.Option(None, help="Name of the run folder under runs/."),
     details: Details = False,
     live: Live = False,
 ) -> None:

@@ -38,14 +38,14 @@ def init(
     folder: Annotated[Path, typer.Argument(help="New folder, in which each party gets a kit.")],
     spec: Annotated[Path, typer.Argument(help="A spec file on a table.")],
     sites: Annotated[str, typer.Option(help="Names of the sites, such as north,south.")],
-    later: Annotated[str, typer.Option(help="Names of sites that may join in the middle.")] = "",
-    host: Annotated[str, typer.Option(help="Where sites find the server.")] = "localhost",
-    port: Annotated[int, typer.Option(help="Port that the server listens at.")] = 8443,
-    transport: Annotated[
-        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE. flower: Flower.")
-    ] = Transport.tls,
-    lead: Annotated[str, typer.Option(help="flare: e-mail addresses of those who may start runs.")] = LEAD,
-    member: Annotated[str | None, typer.Option(help="flare: e-mail addresses of those who may look on.")] = None,
+    later: str = typer.Option("", help="Names of sites that may join in the middle."),
+    host: str = typer.Option("localhost", help="Where sites find the server."),
+    port: int = typer.Option(8443, help="Port that the server listens at."),
+    transport: Transport = typer.Option(
+        Transport.tls, help="tls: connections of our own. flare: NVIDIA FLARE. flower: Flower."
+    ),
+    lead: str = typer.Option(LEAD, help="flare: e-mail addresses of those who may start runs."),
+    member: str | None = typer.Option(None, help="flare: e-mail addresses of those who may look on."),
     override: Set = None,
     as_format: AsFormat = Format.text,
 ) -> None:
@@ -92,7 +92,7 @@ def check(kit: Kit, as_format: AsFormat = Format.text) -> None:
 def serve(
     kit: Kit,
     printing: Printing,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder. Default: KIT/result.")] = None,
+    out: Path | None = typer.Option(None, help="Run folder. Default: KIT/result."),
     live: Live = False,
 ) -> None:
     """Run the server of a kit: train over its sites, or go on with it, and leave a run folder.
@@ -138,8 +138,8 @@ def _processes(kit: Path, printing: Printing) -> ModuleType:
 @command
 def submit(
     kit: Kit,
-    least: Annotated[int, typer.Option("--least", min=1, help="Sites without which the run does not begin.")] = 1,
-    hours: Annotated[float, typer.Option(help="How long to wait for its end.")] = 24.0,
+    least: int = typer.Option(1, min=1, help="Sites without which the run does not begin."),
+    hours: float = typer.Option(24.0, help="How long to wait for its end."),
     as_format: AsFormat = Format.text,
 ) -> None:
     """With FLARE: start a run, or go on with it, as the user of a kit whose role allows it."""
@@ -174,13 +174,11 @@ def status(
 @command
 def demo(
     printing: Printing,
-    spec: Annotated[Path | None, typer.Argument(help="A spec on a table to rehearse; default: heart disease.")] = None,
-    sites: Annotated[int, typer.Option(help="Sites, of the default data.")] = 4,
-    transport: Annotated[Transport, typer.Option(help="tls, flare, or flower.")] = Transport.tls,
-    rounds: Annotated[int, typer.Option(help="Rounds, of the default data.")] = 20,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="New folder. Default: runs/deploy-demo, or the next free.")
-    ] = None,
+    spec: Path | None = typer.Argument(None, help="A spec on a table to rehearse; default: heart disease."),
+    sites: int = typer.Option(4, help="Sites, of the default data."),
+    transport: Transport = typer.Option(Transport.tls, help="tls, flare, or flower."),
+    rounds: int = typer.Option(20, help="Rounds, of the default data."),
+    out: Path | None = typer.Option(None, help="New folder. Default: runs/deploy-demo, or the next free."),
 ) -> None:
     """A whole deployment on this machine: certificates, a process for each site, a server; all stopped at the end."""
     from idiolect.experiments.deploy.demo import demo_spec, demo_tables, spec_tables

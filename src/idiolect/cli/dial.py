@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -40,12 +40,12 @@ def dial(
     way: Stretch,
     columns: EqualRows,
     running: Running,
-    source: Annotated[
-        Path | None, typer.Argument(help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example.")
-    ] = None,
-    refit: Annotated[
-        bool, typer.Option(help="Train the models that are tested on training and validation rows, after the choice.")
-    ] = True,
+    source: Path | None = typer.Argument(
+        None, help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example."
+    ),
+    refit: bool = typer.Option(
+        True, help="Train the models that are tested on training and validation rows, after the choice."
+    ),
     seeds: Seeds = None,
 ) -> None:
     """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""

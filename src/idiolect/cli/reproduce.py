@@ -22,21 +22,14 @@ EVERY = "all"  # the slug that stands for all of them
 def reproduce(
     slug: Annotated[str, typer.Argument(help="What to reproduce (`idiolect list papers`), or `all`.")],
     writing: Writing,
-    quick: Annotated[bool, typer.Option("--quick", help="The size for a laptop.")] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="The size for one large GPU.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The paper's rounds and networks.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an unfinished folder: a table's cells, or `all`.")
-    ] = False,
-    cells: Annotated[
-        Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", min=1, help="With `all`: how many at once. Default: one per core; with --gpu or --full, one."
-        ),
-    ] = None,
+    quick: bool = typer.Option(False, "--quick", help="The size for a laptop."),
+    gpu: bool = typer.Option(False, "--gpu", help="The size for one large GPU."),
+    full: bool = typer.Option(False, "--full", help="The paper's rounds and networks."),
+    resume: bool = typer.Option(False, "--resume", help="Go on with an unfinished folder: a table's cells, or `all`."),
+    cells: Path | None = typer.Option(None, help="Where a table's finished cells are kept. Default: OUT/cells."),
+    jobs: int | None = typer.Option(
+        None, min=1, help="With `all`: how many at once. Default: one per core; with --gpu or --full, one."
+    ),
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
     from idiolect.experiments.compilation import enable_cache

@@ -17,9 +17,7 @@ from idiolect.cli.training import Request, train_and_show
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A spec file.")],
     running: Running,
-    over: Annotated[
-        list[str] | None, typer.Option("--over", help="TOML, repeatable: 'step_size = [0.1, 0.3]'.")
-    ] = None,
+    over: list[str] | None = typer.Option(None, help="TOML, repeatable: 'step_size = [0.1, 0.3]'."),
     seeds: Seeds = None,
     details: Details = False,
 ) -> None:
