@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from idiolect.experiments import hosts
+from idiolect.experiments import hosts, packing
 from idiolect.experiments import spec as specs
 from idiolect.experiments.execute import execute
 from idiolect.record.errors import RequestError
@@ -44,10 +46,10 @@ def start(environment, tmp_path):
     (tmp_path / "two.toml").write_text(SPEC, encoding="utf-8")
     started = []
 
-    def host(port, number, *more, count=2):
+    def host(port, number, *more, count=2, place=tmp_path):
         command = [sys.executable, "-m", "idiolect", "run", "two.toml", "--out", "run", "-q", *more]
         command += ["--hosts", f"127.0.0.1:{port},{count},{number}"]
-        ways = {"cwd": tmp_path, "env": environment, "text": True}
+        ways = {"cwd": place, "env": environment, "text": True}
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **ways))
         return started[-1]
 
@@ -94,14 +96,37 @@ def test_a_lost_host_ends_the_run_which_goes_on_as_if_nothing_had_happened(start
         assert found[name] == pytest.approx(getattr(expected, name), rel=1e-3), name
 
 
-def test_four_hosts_compute_what_one_does(start, tmp_path):
-    port, short = free_port(), ["--set", "training.rounds = 20"]
-    four = [start(port, number, *short, count=4) for number in range(4)]
+def poison(pack, kept):
+    """Make the rows of all other clients useless."""
+    for split in ("train", "validation", "test"):
+        offsets = np.load(pack / split / "offsets.npy")
+        inputs = np.load(pack / split / "inputs.npy", mmap_mode="r+")
+        for client in set(range(len(offsets) - 1)) - kept:
+            inputs[offsets[client] : offsets[client + 1]] = np.nan
+        inputs.flush()
+
+
+def test_four_hosts_compute_what_one_does_and_read_their_own_clients_rows_alone(start, tmp_path):
+    """Also smoothness, by which theory chooses the step. Of 5 clients two devices have two, and two the last one."""
+    load, method = specs.load, "personalized_local_sgd"
+    wanted = SPEC.replace("rounds = 400", "rounds = 20").replace("scaffold", method).replace("0.05", '"theory"')
+    (tmp_path / "two.toml").write_text(wanted, encoding="utf-8")
+    packing.pack(load(tmp_path / "two.toml"), tmp_path / "rows")
+    packed = wanted.replace('"digits"', '"pack"').replace("settings = { clients = 5 }", 'path = "rows"')
+    port, four = free_port(), []
+    for number, kept in enumerate(({0, 1}, {2, 3}, {4}, {4})):
+        place = tmp_path / str(number)
+        shutil.copytree(tmp_path / "rows", place / "rows")
+        poison(place / "rows", kept)
+        (place / "two.toml").write_text(packed, encoding="utf-8")
+        four.append(start(port, number, count=4, place=place))
     said = [process.communicate(timeout=PATIENCE)[0] for process in four]
     assert [process.returncode for process in four] == [0] * 4, said
-    expected = execute(specs.load(tmp_path / "two.toml", short[1:]), tmp_path / "alone").summary.methods[0]
-    found = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))["methods"][0]
-    assert specs.load(tmp_path / "run" / "spec.toml").resolved["scaffold"].devices == 4
+    expected = execute(load(tmp_path / "two.toml"), tmp_path / "alone").summary.methods[0]
+    found = json.loads((tmp_path / "0" / "run" / "summary.json").read_text(encoding="utf-8"))["methods"][0]
+    resolved = [load(folder / "spec.toml").resolved[method] for folder in (tmp_path / "0" / "run", tmp_path / "alone")]
+    assert [one.devices for one in resolved] == [4, 1]
+    assert resolved[0].chosen == resolved[1].chosen != {}
     assert found["useful_steps"] == expected.useful_steps
     assert found["last_mean"] == pytest.approx(expected.last_mean, rel=1e-3)
 

@@ -14,6 +14,7 @@ from idiolect.cli import (
     explain,
     interruption,
     listing,
+    pack,
     predict,
     report,
     reproduce,
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 for _command in (
     *(compare.compare, run.run, sweep.sweep, dial.dial, advise.advise, reproduce.reproduce, predict.predict),
-    *(report.report, verify.verify, listing.list_names, explain.explain),
+    *(pack.pack, report.report, verify.verify, listing.list_names, explain.explain),
 ):
     app.command(_command.__name__.removesuffix("_names"))(_command)
 app.add_typer(datasets.app, name="datasets")

@@ -15,6 +15,7 @@ from idiolect.record.errors import RequestError
 
 _LISTS = ("features", "drop", "categorical")
 _COLUMNS = {"group": "group_column", "time": "time_column", "weight": "weight_column"}  # named otherwise in a spec
+FACTS = "pack.json"  # the file that a pack is known by; `data.packs`, which is not imported before a command runs
 _NEEDED = {"client": "names the client", "target": "is to be predicted"}
 
 
@@ -46,6 +47,9 @@ class Columns:
             raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
         if table is None:
             return self._known_data()
+        if (table / FACTS).is_file():
+            self._refuse_others("data", f"the rows in {table} are packed")
+            return {"source": "pack", "path": str(table)}
         if table.is_dir():  # before its name becomes that of a run
             raise RequestError(f"{table} is a folder, but a file is needed; name the file inside it.")
         given = self.given()
@@ -57,12 +61,13 @@ class Columns:
         return {"source": "table", "path": str(table), **columns, **lists}
 
     def _known_data(self) -> dict[str, object]:
-        other = next((name for name in self.given() if name != "data"), None)
-        if other is not None:
-            raise RequestError(
-                f"{flag(other)} is for a TABLE, and --data {self.data} has columns of its own; leave it out."
-            )
+        self._refuse_others("data", f"--data {self.data} has columns of its own")
         return {"source": self.data}
+
+    def _refuse_others(self, allowed: str, reason: str) -> None:
+        other = next((name for name in self.given() if name != allowed), None)
+        if other is not None:
+            raise RequestError(f"{flag(other)} is for a TABLE, and {reason}; leave it out.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,6 +80,7 @@ _FOLDERS = {
     "sweep": "runs/NAME-sweep",
     "dial": "runs/NAME-dial",
     "advise": "runs/NAME-advise, or the first free one of ...-2, ...-3",
+    "pack": "runs/NAME-pack, or the first free one of ...-2, ...-3",
     "reproduce": "runs/SLUG, or the first free one of ...-2, ...-3",
 }
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -60,6 +62,13 @@ class ClientData(NamedTuple):
         return WholeBatch(self.inputs, self.targets, real, self.weights)
 
 
+class Known(NamedTuple):
+    """What is known of rows on disk without reading them."""
+
+    digests: Mapping[str, str]  # field of `Rows` -> a digest of its array in hexadecimal digits
+    extent: tuple[float, ...]  # the lowest and the highest number of the inputs; () without rows
+
+
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """The rows of all clients, one after another; client m owns `offsets[m]:offsets[m + 1]`. Host form.
@@ -71,6 +80,7 @@ class Rows:
     targets: np.ndarray  # (rows, ...)
     offsets: np.ndarray  # (clients + 1,), int64
     weights: np.ndarray | None = None  # (rows,), at least 0, as they were given; none: every row counts 1
+    known: Known | None = None  # of these very arrays
 
     @property
     def clients(self) -> int:
@@ -81,6 +91,20 @@ class Rows:
     def counts(self) -> np.ndarray:
         """Rows per client."""
         return np.diff(self.offsets)
+
+    @property
+    def extent(self) -> tuple[float, ...]:
+        """The lowest and the highest number of the inputs; () without rows."""
+        if self.known is not None:
+            return self.known.extent
+        return (float(self.inputs.min()), float(self.inputs.max())) if self.inputs.size else ()
+
+    def digest(self, part: str) -> tuple[tuple[int, ...], int]:
+        """Shape and checksum of the array of that name."""
+        values: np.ndarray = getattr(self, part)
+        if self.known is not None:
+            return values.shape, int(self.known.digests[part][:8], 16)
+        return values.shape, zlib.crc32(np.ascontiguousarray(values).data)
 
     def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """One client's inputs and targets, without padding."""

@@ -27,6 +27,7 @@ from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
+from idiolect.experiments.hosts import over_hosts
 from idiolect.experiments.protection import Spending
 from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.spec import MODEL_NAMES, MethodSpec, ModelSpec, Setting, own_settings
@@ -251,7 +252,7 @@ def _plain_type(hint: Any) -> Any:
 def problem_constants(client_loss: ClientLoss, federation: Federation) -> Constants | None:
     """Smoothness and strong convexity of each client's loss, where known."""
     with jax.enable_x64(True):
-        return client_constants(client_loss, federation.train)
+        return client_constants(client_loss, federation.train, over_hosts)
 
 
 LANGUAGE_MODELS = ("character_lstm", "word_lstm")
@@ -357,9 +358,9 @@ def check_vocabulary(federation: Federation) -> None:
     vocabulary = federation.task.outputs
     for part in (federation, *([federation.held_out] if federation.held_out else ())):
         for rows in (part.train, part.validation, part.test):
-            outside = (rows.inputs < 0) | (rows.inputs >= vocabulary)
-            if outside.any():
-                place = tuple(np.argwhere(outside)[0])
+            lowest, highest = rows.extent or (0, 0)
+            if lowest < 0 or highest >= vocabulary:
+                place = tuple(np.argwhere((rows.inputs < 0) | (rows.inputs >= vocabulary))[0])
                 owner = part.names[int(np.searchsorted(rows.offsets, place[0], side="right")) - 1]
                 raise RequestError(
                     f"The inputs of client {owner!r} hold the token {int(rows.inputs[place])}, and the vocabulary is 0 "

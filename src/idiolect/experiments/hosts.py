@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -27,6 +27,7 @@ from idiolect.experiments.spec import Spec, to_table
 from idiolect.record import standing
 from idiolect.record.errors import LostHostError, RequestError
 from idiolect.record.lock import LOCK
+from idiolect.theory.constants import one_by_one
 
 PATIENCE = 300  # seconds until all hosts must have met
 _ASKED = re.compile(r"(?P<address>\S+:(?P<port>\d{1,5})),(?P<count>\d+),(?P<number>\d+)")
@@ -93,6 +94,24 @@ def _parse(asked: str) -> tuple[str | None, int | None, int | None]:
             f"10.0.0.1:4000,2,0, got {asked!r}."
         )
     return found["address"], int(found["count"]), int(found["number"])
+
+
+def over_hosts(function: Callable[[int], Sequence[float]], clients: int) -> np.ndarray:
+    """What `one_by_one` returns, of which every host computes the clients whose rows are on its devices."""
+    if not jax.distributed.is_initialized():
+        return one_by_one(function, clients)
+    devices = jax.devices()
+    each = -(-clients // len(devices))  # as `Shards` cuts them
+    owner = np.array([device.process_index for device in devices])[np.arange(clients) // each]
+    counts = np.bincount(owner, minlength=jax.process_count())
+    # where devices do not divide the clients, the last client's rows stand on those left over, too
+    mine = np.flatnonzero(owner == jax.process_index()) if (owner == jax.process_index()).any() else [clients - 1]
+    found = one_by_one(lambda place: function(mine[place]), len(mine))
+    # as bytes: JAX would round double precision; and padded, because a collective needs one shape
+    padded = np.zeros((counts.max(), found.shape[1]))
+    padded[: len(found)] = found
+    gathered = np.asarray(multihost_utils.process_allgather(padded.view(np.uint8)), np.uint8).view(np.float64)
+    return np.concatenate([own[:count] for own, count in zip(gathered, counts)])
 
 
 def is_first() -> bool:

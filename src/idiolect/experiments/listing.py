@@ -21,7 +21,7 @@ def names(group: str = "all") -> dict[str, dict[str, str]]:
         "algorithms": {name: method.summary for name, method in ALGORITHMS.items()},
         "objectives": _lines(OBJECTIVES),
         "models": _lines({name: MODELS[name] for name in MODEL_NAMES}),
-        "data": _lines(SOURCES) | {name: f"your own file: [data] source = '{name}', path = ..." for name in READERS},
+        "data": _lines(SOURCES) | {name: f"your own rows: [data] source = '{name}', path = ..." for name in READERS},
         "scores": _lines({name: score.function for name, score in SCORES.items()}),
     }
     if group == "papers" or (group == "all" and are_installed()):

@@ -15,6 +15,7 @@ from idiolect.core.checks import Range, RequestError, check, nearest
 from idiolect.data import bundled, shared_files, speeches, synthetic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
+from idiolect.data.packs import open_pack
 from idiolect.data.partition import deal
 from idiolect.data.preparation import FEDERATED, GIVEN, LOCAL
 from idiolect.data.preprocessing import Preprocessing
@@ -257,7 +258,20 @@ def _dealt(
     return dataclasses.replace(federation, notes=(*dealt.notes, *federation.notes))
 
 
-READERS = {"table": _table, "npz": _npz, "leaf": _leaf, "libsvm_file": _libsvm_file, "idx": _idx}
+def _pack(data: DataSpec, split: Split) -> Federation:
+    """Rows that were split and prepared when they were packed: nothing of that can be asked for again."""
+    for field in dataclasses.fields(DataSpec):
+        if field.name not in ("source", "path", "seed") and getattr(data, field.name) != getattr(
+            DataSpec(), field.name
+        ):
+            raise RequestError(
+                f"[data] {field.name} was settled when the rows were packed, got {getattr(data, field.name)!r}; leave "
+                "it out, or pack them again with it."
+            )
+    return open_pack(Path(_need(data, "path")))
+
+
+READERS = {"pack": _pack, "table": _table, "npz": _npz, "leaf": _leaf, "libsvm_file": _libsvm_file, "idx": _idx}
 
 SOURCES: dict[str, Source] = {
     "digits": bundled.digits,

@@ -47,7 +47,8 @@ def _check_counts(rows: Rows, names: Sequence[str]) -> None:
 def _check_labels(classes: int, tokens: bool, rows: Rows, names: Sequence[str]) -> None:
     """A class per row, or one per position of a sequence, -1 where there is none."""
     sequences = rows.targets.ndim > 1
-    found = _outside(rows.targets, -1 if sequences else 0, classes)
+    extent = (rows.targets.min(), rows.targets.max())
+    found = _outside(rows.targets, extent, -1 if sequences else 0, classes)
     if found is not None:
         row, value = found
         rule = f"A label must be a class number from 0 to {classes - 1}"
@@ -71,7 +72,7 @@ def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str])
             f"{model} reads tokens, whole numbers from 0 to {vocabulary - 1}, got inputs of type {rows.inputs.dtype}; "
             "make the federation with tokens=True, or in a spec set data.settings.vocabulary."
         )
-    found = _outside(rows.inputs, 0, vocabulary)
+    found = _outside(rows.inputs, rows.extent, 0, vocabulary)
     if found is not None:
         row, value = found
         raise RequestError(
@@ -107,11 +108,11 @@ def _kind(values: np.ndarray) -> Any:
     return jnp.result_type(float) if values.dtype.kind == "f" else jnp.int32
 
 
-def _outside(values: np.ndarray, lowest: int, end: int) -> tuple[int, float] | None:
+def _outside(values: np.ndarray, extent: tuple[float, ...], lowest: int, end: int) -> tuple[int, float] | None:
     """Row and value of the first number that is not one of lowest, ..., end - 1; None where all are."""
     # nearly always all is well, and nothing need be searched
     whole = values.dtype.kind in "iub" or bool((values == np.round(values)).all())
-    if whole and values.min() >= lowest and values.max() < end:
+    if whole and extent[0] >= lowest and extent[1] < end:
         return None
     wrong = (values < lowest) | (values >= end) | (values != np.round(values))
     place = np.argwhere(wrong)[0]

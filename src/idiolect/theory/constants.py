@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from idiolect.objectives import (
 from idiolect.theory.columns import residual_columns, split_columns
 from idiolect.theory.convex import ConvexLoss, convex_loss
 
+OverClients = Callable[[Callable[[int], Sequence[float]], int], np.ndarray]  # see `one_by_one`
+
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
@@ -42,6 +44,7 @@ class Constants:
     loss: ConvexLoss | None = None  # f'_m in matrix form
     of_columns: Callable[[np.ndarray], Constants] | None = None  # the same for some of the design's columns
     rows: Rows | None = None  # what they were measured on
+    over: OverClients | None = None  # how a function of every client's rows is computed
 
     @property
     def clients(self) -> int:
@@ -73,8 +76,9 @@ class Constants:
         """(M,) dimensions of the model that a client's rows determine, as far as double precision tells."""
         assert self.loss is not None
         assert self.rows is not None
+        assert self.over is not None
         loss, rows = self.loss, self.rows
-        return np.array([_rank(loss, weighted_design(loss, rows, client)) for client in range(rows.clients)])
+        return self.over(lambda client: [_rank(loss, weighted_design(loss, rows, client))], rows.clients)[:, 0]
 
     def assuming(self, strong_convexity: float) -> Constants:
         """The same with mu' given, where a run relies on the curvature near its optimum and not everywhere."""
@@ -107,21 +111,27 @@ _SOURCES = {
 }
 
 
-def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants | None:
+def one_by_one(function: Callable[[int], Sequence[float]], clients: int) -> np.ndarray:
+    """(clients, k) what the function of a client's number returns."""
+    # one client at a time: designs of all at once need not fit into memory
+    return np.array([function(client) for client in range(clients)], float).reshape(clients, -1)
+
+
+def client_constants(objective: Objective | ClientLoss, rows: Rows, over: OverClients = one_by_one) -> Constants | None:
     """Constants of every client's f'_m on its own rows; None for a model without known constants."""
     loss = convex_loss(objective)
     if loss is None:
         return None
 
     def of_columns(columns: Any) -> Constants:
-        # one client at a time: designs of all at once need not fit into memory
-        designs = (weighted_design(loss, rows, client)[:, columns] for client in range(rows.clients))
-        per_client = np.array([_one_client(loss, design) for design in designs])
-        smoothness, strong_convexity, component = per_client.reshape(rows.clients, 3).T + loss.l2
+        def of_client(client: int) -> tuple[float, float, float]:
+            return _one_client(loss, weighted_design(loss, rows, client)[:, columns])
+
+        smoothness, strong_convexity, component = over(of_client, rows.clients).T + loss.l2
         exact = loss.criterion != "cross_entropy"
         return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss)
 
-    return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns, rows=rows)
+    return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns, rows=rows, over=over)
 
 
 def weighted_design(loss: ConvexLoss, rows: Rows, client: int) -> np.ndarray:

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A federation on disk: read, split and encoded once, then opened without reading its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Known, Rows
+from idiolect.data.federation import Federation, Places
+from idiolect.data.preparation import Preparation, Sent
+from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.store import open_rows, save_rows
+from idiolect.data.task import Task
+from idiolect.record.codec import from_json, to_json
+from idiolect.record.errors import DamagedError
+from idiolect.record.files import UNFINISHED, make_writable
+from idiolect.record.manifest import DONE, check_files, read_manifest, write_manifest
+
+SCHEMA = 1
+PARTS = ("train", "validation", "test")
+HELD_OUT = "held_out"  # the folder of the clients that never train, inside that of those who do
+FACTS, ARRAYS, RECIPE = "pack.json", "arrays.npz", "preprocessing.json"
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """What was sent about a column for its preparation, but for the bytes of each client."""
+
+    column: str
+    content: str
+    download_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known of a packed federation without reading its rows."""
+
+    schema: int
+    names: tuple[str, ...]  # of the clients
+    task: Task
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    validation_drawn: bool
+    extent: dict[str, tuple[float, ...]]  # split -> the lowest and the highest number of its inputs; () without rows
+    preparation: str | None  # its way
+    columns: tuple[Column, ...]
+
+
+def save_pack(folder: Path, federation: Federation) -> None:
+    """Write the folder whole or not at all; one that is there is never replaced."""
+    if folder.exists():
+        raise RequestError(f"{folder} exists, and a pack needs a folder of its own; choose another --out.")
+    # a folder becomes visible by one rename: a pack that is there is complete
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}{UNFINISHED}")
+    make_writable(unfinished, "pack", "--out")
+    try:
+        _write(unfinished, federation)
+        write_manifest(unfinished)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def open_pack(folder: Path) -> Federation:
+    """The federation of a folder that `save_pack` wrote; its rows stay on disk.
+
+    DamagedError where a small file is not as it was written. Rows are not read, so that `idiolect verify` checks them.
+    """
+    if not (folder / FACTS).is_file() or not (folder / DONE).is_file():
+        raise RequestError(f"{folder} is no pack; make one with `idiolect pack`, and name its folder.")
+    manifest = read_manifest(folder) or {}
+    check_files(folder, [name for name in manifest if not name.endswith(".npy")])
+    try:
+        return _read(folder, "", manifest)
+    except (RequestError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a manifest proves that nothing changed, not that this program wrote it
+        first = (str(error).splitlines() or [""])[0]
+        raise DamagedError(
+            f"The files in {folder} do not fit together ({type(error).__name__}: {first}); pack the rows again."
+        ) from error
+
+
+def _write(folder: Path, federation: Federation) -> None:
+    for part in PARTS:
+        save_rows(folder / part, getattr(federation, part))
+    preparation = federation.preparation
+    facts = Facts(
+        SCHEMA,
+        federation.names,
+        federation.task,
+        federation.notes,
+        federation.warnings,
+        federation.validation_drawn,
+        {part: _extent(getattr(federation, part).inputs) for part in PARTS},
+        None if preparation is None else preparation.way,
+        ()
+        if preparation is None
+        else tuple(Column(one.column, one.content, one.download_bytes) for one in preparation.sent),
+    )
+    (folder / FACTS).write_text(json.dumps(to_json(facts), indent=1), encoding="utf-8")
+    np.savez(folder / ARRAYS, **_arrays(federation))  # type: ignore[arg-type]
+    if federation.preprocessing is not None:
+        (folder / RECIPE).write_text(federation.preprocessing.to_json(), encoding="utf-8")
+    if federation.held_out is not None:
+        _write(folder / HELD_OUT, federation.held_out)
+
+
+def _extent(values: np.ndarray) -> tuple[float, ...]:
+    return (float(values.min()), float(values.max())) if values.size else ()
+
+
+def _arrays(federation: Federation) -> dict[str, np.ndarray]:
+    """Everything with an entry per row or client beside the rows."""
+    found = {} if federation.groups is None else dict(zip((f"groups_{part}" for part in PARTS), federation.groups))
+    if federation.places is not None:
+        found |= {f"places_{name}": np.asarray(value) for name, value in federation.places._asdict().items()}
+    preparation = federation.preparation
+    if preparation is not None:
+        found["prepared_rows"] = preparation.rows
+        found |= {f"prepared_bytes_{number}": one.upload_bytes for number, one in enumerate(preparation.sent)}
+    return found
+
+
+def _read(folder: Path, inside: str, manifest: Mapping[str, str]) -> Federation:
+    at = folder / inside
+    content = json.loads((at / FACTS).read_text(encoding="utf-8"))
+    if content.get("schema") != SCHEMA:
+        raise RequestError(
+            f"{folder} was packed by another version (schema {content.get('schema')}, and this one reads {SCHEMA}); "
+            "pack the rows again."
+        )
+    facts = from_json(Facts, content, at / FACTS)
+    with np.load(at / ARRAYS) as stored:
+        arrays = dict(stored)
+    recipe, held_out = at / RECIPE, at / HELD_OUT
+    train, validation, test = (_rows(folder, f"{inside}{part}", facts.extent[part], manifest) for part in PARTS)
+    first, second, third = (arrays.get(f"groups_{part}") for part in PARTS)
+    return Federation(
+        train,
+        validation,
+        test,
+        names=facts.names,
+        task=facts.task,
+        held_out=_read(folder, f"{HELD_OUT}/", manifest) if held_out.is_dir() else None,
+        preprocessing=Preprocessing.from_json(recipe.read_text(encoding="utf-8")) if recipe.is_file() else None,
+        notes=facts.notes,
+        warnings=facts.warnings,
+        groups=None if first is None or second is None or third is None else (first, second, third),
+        validation_drawn=facts.validation_drawn,
+        places=_places(arrays),
+        preparation=_preparation(facts, arrays),
+    )
+
+
+def _rows(folder: Path, part: str, extent: tuple[float, ...], manifest: Mapping[str, str]) -> Rows:
+    rows = open_rows(folder / part)
+    digests = {path.stem: manifest[f"{part}/{path.name}"] for path in (folder / part).iterdir()}
+    amounts = {len(rows.inputs), len(rows.targets), int(rows.offsets[-1])}
+    if len(amounts) > 1 or rows.offsets[0] != 0 or (rows.counts < 0).any():
+        raise ValueError(f"{part} holds other numbers of rows than its clients have")
+    return dataclasses.replace(rows, known=Known(digests, extent))
+
+
+def _places(arrays: Arrays) -> Places | None:
+    if "places_total" not in arrays:
+        return None
+    train, validation, test, unused, unused_clients, total = (arrays[f"places_{name}"] for name in Places._fields)
+    return Places(train, validation, test, unused, unused_clients, int(total))
+
+
+def _preparation(facts: Facts, arrays: Arrays) -> Preparation | None:
+    if facts.preparation is None:
+        return None
+    sent = (
+        Sent(one.column, one.content, arrays[f"prepared_bytes_{number}"], one.download_bytes)
+        for number, one in enumerate(facts.columns)
+    )
+    return Preparation(facts.preparation, len(arrays["prepared_rows"]), arrays["prepared_rows"], tuple(sent))

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of any source made ready once, on disk: split, encoded, and laid out client by client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from idiolect.core.checks import RequestError
+from idiolect.data.packs import save_pack
+from idiolect.experiments.sources import build_data
+from idiolect.experiments.spec import Spec
+
+
+def pack(spec: Spec, folder: Path) -> list[str]:
+    """Write the rows of a spec into a new folder; returns sentences about them."""
+    federation, problem = build_data(spec.data, spec.training.precision)
+    if problem is not None:
+        raise RequestError(f"The source {spec.data.source!r} is made anew by every run; name rows of your own to pack.")
+    save_pack(folder, federation)
+    return [*federation.describe(), *federation.notes, *(f"Warning: {text}" for text in federation.warnings)]
