@@ -46,9 +46,10 @@ class Columns:
         if table is None and self.data is None:
             raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
         if table is None:
-            return self._known_data()
+            self._refuse_others(f"--data {self.data} has columns of its own")
+            return {"source": self.data}
         if (table / FACTS).is_file():
-            self._refuse_others("data", f"the rows in {table} are packed")
+            self._refuse_others(f"the rows in {table} are packed")
             return {"source": "pack", "path": str(table)}
         if table.is_dir():  # before its name becomes that of a run
             raise RequestError(f"{table} is a folder, but a file is needed; name the file inside it.")
@@ -60,12 +61,8 @@ class Columns:
         lists = {name: _names(f"--{name}", given[name]) for name in _LISTS if name in given}
         return {"source": "table", "path": str(table), **columns, **lists}
 
-    def _known_data(self) -> dict[str, object]:
-        self._refuse_others("data", f"--data {self.data} has columns of its own")
-        return {"source": self.data}
-
-    def _refuse_others(self, allowed: str, reason: str) -> None:
-        other = next((name for name in self.given() if name != allowed), None)
+    def _refuse_others(self, reason: str) -> None:
+        other = next((name for name in self.given() if name != "data"), None)
         if other is not None:
             raise RequestError(f"{flag(other)} is for a TABLE, and {reason}; leave it out.")
 
