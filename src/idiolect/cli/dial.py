@@ -61,7 +61,7 @@ def dial(
         folder = free_folder(usual)  # a folder that was not named holds a finished path: a second call leaves it
     # where nobody said how many, every value gets as many as theory needs for its optimum
     own_rounds = by_spec or way.rounds is not None or any("training.rounds" in text for text in running.overrides)
-    named = in_options(running.overrides, {way.setting: "--values"}, ridge="" if way.l2 is None else "--l2")
+    named = in_options(running.overrides, {way.setting: "--values"}, ridge=way.l2 is not None)
     with named, Bar(running.quiet) as bar:
         walk(
             spec,
@@ -96,15 +96,15 @@ def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list
     from idiolect.experiments.dial import METHODS, PLAIN_ROUNDS
     from idiolect.experiments.ridge import choose_ridge
 
+    drawn = {} if way.seed is None else {"seed": way.seed}
     if source is not None and source.suffix == ".toml":
-        own = {} if way.seed is None else {"seed": str(way.seed)}
-        for name, value in (columns.given() | own).items():
+        for name, value in {**columns.given(), **drawn}.items():
             raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag(name)} {value}; leave it out.")
         return specs.load(source, overrides), None
     data = columns.data_table("dial", source)
     asked: dict[str, object] = {
         "name": source.stem if source else str(data["source"]),
-        "data": data if way.seed is None else data | {"seed": way.seed},
+        "data": {**data, **drawn},
         "seeds": [way.seed or 0],
         "model": {} if way.l2 is None else {"l2": way.l2},
         "training": {"rounds": PLAIN_ROUNDS},

@@ -39,8 +39,7 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
     try:
         app()
     except SystemExit as exit_:
-        # typer turns Ctrl-C into an exit of its own
-        if any(isinstance(one, KeyboardInterrupt) for one in _chain(exit_)):
+        if KeyboardInterrupt in map(type, _chain(exit_)):  # typer turns Ctrl-C into an exit of its own
             return _interrupted(leave)
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
     except KeyboardInterrupt:

@@ -30,19 +30,18 @@ _SETTING = re.compile(r"(?:methods\.[^.\s]+\.)?(?P<name>[a-z_.0-9]+)(?= )")
 
 @contextlib.contextmanager
 def in_options(
-    overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS, ridge: str = ""
+    overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS, ridge: bool = False
 ) -> Iterator[None]:
     """A RequestError that begins with a setting begins with its option, unless a --set of `overrides` gave it.
 
-    `of_methods` has the options that set something of every method, `ridge` the option that gives the loss a ridge.
+    `of_methods` has the options that set something of every method; `ridge`: --l2 was given.
     """
     try:
         yield
     except RequestError as error:
         if ridge and isinstance(error, NeedsRidgeError):
             raise RequestError(
-                f"{ridge} must be above 0 here: the method needs a loss with a ridge; leave {ridge} out to have one "
-                "chosen."
+                "--l2 must be above 0 here: the method needs a loss with a ridge; leave --l2 out to have one chosen."
             ) from error
         error.args = (said_by_option(str(error), overrides, of_methods),)
         raise

@@ -278,13 +278,17 @@ def network(name: str, chosen: Mapping[str, Any], input_shape: tuple[int, ...], 
             f"{name} needs images of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels (height, width, channels), "
             f"got {given} of shape {input_shape}; use {other}."
         )
-    filters, groups = chosen.get("filters", 64), chosen.get("groups", 2)
-    if name == "resnet18" and filters % groups:
+    if name == "resnet18":
+        _check_groups(chosen.get("filters", 64), chosen.get("groups", 2))
+    height, width, channels = (*input_shape, 1)[:3]
+    return cls(height, width, channels, outputs, **chosen)
+
+
+def _check_groups(filters: int, groups: int) -> None:
+    if filters % groups:
         raise RequestError(
             f"[model.settings] resnet18 needs groups that divide filters, got {groups} and {filters}; set groups = 1."
         )
-    height, width, channels = (*input_shape, 1)[:3]
-    return cls(height, width, channels, outputs, **chosen)
 
 
 def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:

@@ -17,7 +17,7 @@ import numpy as np
 from idiolect.accounting.bytes import Wire, wire
 from idiolect.algorithms import ALGORITHMS, find
 from idiolect.algorithms.errata import ERRATA, anchor
-from idiolect.core import tree
+from idiolect.core import Method, tree
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest, setting, unset
@@ -113,8 +113,12 @@ def explain(
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
-        "errata": [{"number": one, "text": ERRATA[one], "link": anchor(one)} for one in method.errata],
+        "errata": _errata_of(method),
     }
+
+
+def _errata_of(method: Method) -> list[Facts]:
+    return [{"number": one, "text": ERRATA[one], "link": anchor(one)} for one in method.errata]
 
 
 def _explain_objective(name: str, settings: Table, example: Example) -> Facts:

@@ -195,8 +195,8 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         except RequestError as error:
             # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
             # are passed over
-            given = any(str(error).startswith(f"methods.{method.label}.{name} must") for name in method.settings)
-            if spec.evaluation.unfit == "refuse" or given:
+            given = [f"methods.{method.label}.{name} must" for name in method.settings]
+            if spec.evaluation.unfit == "refuse" or str(error).startswith(tuple(given)):
                 raise
             reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
     if not ready:

@@ -110,12 +110,7 @@ def row_spending(
     # dropouts count: they drew, added noise, and go on from where that led
     everyone = who.cohort == who.candidates
     asked = () if everyone else tuple(who.draw(seed, range(training.rounds))[0] for seed in seeds)
-    # how often a round reads a row, and by what draw; the algorithm was not refused
-    assert isinstance(algorithm, Batched)
-    assert isinstance(algorithm, ReadsRows)
-    by_coins = algorithm.batch_size and not algorithm.epochs
-    passes = (algorithm.epochs or algorithm.local_steps) * algorithm.row_reads.passes
-    reading = RowReading(algorithm.batch_size if by_coins else 0, passes, privacy.accountant)
+    reading = _reading(algorithm, privacy.accountant)
     delta = DELTA if privacy.delta is None else privacy.delta
     found = RowSpending(reading, rows, asked, privacy.noise_multiplier or 0.0, delta, privacy.clip)
     if privacy.noise_multiplier is not None:
@@ -124,6 +119,15 @@ def row_spending(
     exposed = most_exposed(rows, found.rounds_of(training.rounds))
     noise = max(noise_for_rows(reading, own, times, privacy.epsilon, delta) for own, times in exposed)
     return found._replace(noise_multiplier=noise)
+
+
+def _reading(algorithm: Algorithm, accountant: str) -> RowReading:
+    """How often a round reads a row, and by what draw; the algorithm was not refused."""
+    assert isinstance(algorithm, Batched)
+    assert isinstance(algorithm, ReadsRows)
+    by_coins = algorithm.batch_size and not algorithm.epochs
+    passes = (algorithm.epochs or algorithm.local_steps) * algorithm.row_reads.passes
+    return RowReading(algorithm.batch_size if by_coins else 0, passes, accountant)
 
 
 def row_note(spending: RowSpending, rounds: int, deployed: bool) -> str:
