@@ -28,8 +28,7 @@ from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
 from idiolect.experiments.hosts import over_hosts
-from idiolect.experiments.protection import Spending
-from idiolect.experiments.row_protection import RowSpending
+from idiolect.experiments.protection import RowSpending, Spending
 from idiolect.experiments.spec import MODEL_NAMES, MethodSpec, ModelSpec, Setting, own_settings
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.models import MLP, MODELS, Linear, Location, Model

@@ -20,8 +20,8 @@ from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.protection import RowSpending
 from idiolect.experiments.ridge import RIDGES
-from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.trained import Trained
 from idiolect.record import privacy as record
 

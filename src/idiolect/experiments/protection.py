@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from idiolect.accounting.client_privacy import Rounds, noise_for, spent_epsilon
+from idiolect.accounting.row_privacy import RowReading, noise_for_rows, spent_on_rows
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import Purpose, host_generator
+from idiolect.core.kinds import ReadsRows
 from idiolect.data.federation import Federation
-from idiolect.data.preparation import FEDERATED
+from idiolect.data.preparation import FEDERATED, GIVEN
 from idiolect.engines.billing import sends
 from idiolect.engines.door import Training, participation_of
 from idiolect.engines.run import Run
 from idiolect.experiments.protection_spec import PrivacySpec
-from idiolect.experiments.row_protection import (
-    RowSpending,
-    check_rows_are_apart,
-    row_note,
-    row_spending,
-    unfit_for_rows,
-)
 from idiolect.experiments.spec import PROTECTIONS, Spec, TuningSpec
 from idiolect.protection import (
     Attack,
@@ -39,12 +35,19 @@ from idiolect.protection import (
     protect,
 )
 from idiolect.protection.fixed_point import range_bits
+from idiolect.protection.refusals import refuse_rows
+from idiolect.record.privacy import ClientEpsilon
 
 if TYPE_CHECKING:
     from idiolect.experiments.build import Built
 
+ROW_DELTA = 1e-5  # unless one is given: no number of rows, which would say something of them
+OF_ROWS = ("level", "epsilon", "noise_multiplier", "delta", "clip", "accountant")  # what level = "rows" takes
+MOST_COUNTS = 32  # different numbers of rows whose epsilon is computed; others are rounded down to one of them
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
-PRIVATE = {  # by who adds it
+ROWS_SIMULATED = "not private: simulated noise and draws, from the run's seed"
+ROWS_PRIVATE = "noise and draws from each site's private source, so that neither the server nor another site sees a row"
+PRIVATE = {  # by who adds the noise
     "server": "noise from the server's private source; the server itself sees every upload before it",
     "clients": "noise from each site's private source, of which the server sees the sum",
 }
@@ -66,6 +69,52 @@ class Spending(NamedTuple):
         return spent_epsilon(self.rounds, number, self.noise_multiplier, self.delta)
 
 
+class RowSpending(NamedTuple):
+    """The noise of a method's gradients, and what they spend of each client."""
+
+    reading: RowReading
+    rows: np.ndarray  # (clients,)
+    asked: tuple[np.ndarray, ...]  # of each seed the clients of every round; none: all clients, every round
+    noise_multiplier: float
+    delta: float
+
+    def rounds_of(self, number: int) -> np.ndarray:
+        """(clients,): of the first `number` rounds those that a client is asked in, with the seed that asks most."""
+        clients = len(self.rows)
+        if not self.asked:
+            return np.full(clients, number)
+        return np.max([np.bincount(each[:number].ravel(), minlength=clients)[:clients] for each in self.asked], axis=0)
+
+    def epsilon(self, number: int) -> float:
+        """After so many rounds, of the client that spends most."""
+        pairs = most_exposed(self.rows, self.rounds_of(number))
+        return max((self._spent(*pair) for pair in pairs), default=0.0)
+
+    def of_clients(self, number: int, names: tuple[str, ...]) -> tuple[ClientEpsilon, ...]:
+        """Of every client, or a little more where there are many different numbers of rows."""
+        # rounded down: fewer rows spend no less
+        known = np.unique(self.rows)
+        if len(known) > MOST_COUNTS:
+            known = known[np.linspace(0, len(known) - 1, MOST_COUNTS).astype(int)]
+        counted = known[np.searchsorted(known, self.rows, side="right") - 1]
+        return tuple(
+            ClientEpsilon(name, int(rows), self._spent(int(least), int(rounds)))
+            for name, rows, least, rounds in zip(names, self.rows, counted, self.rounds_of(number))
+        )
+
+    def _spent(self, rows: int, rounds: int) -> float:
+        return spent_on_rows(self.reading, rows, rounds, self.noise_multiplier, self.delta)
+
+
+def most_exposed(rows: np.ndarray, rounds: np.ndarray) -> list[tuple[int, int]]:
+    """Pairs of rows and rounds of clients such that no other client has fewer rows and as many rounds."""
+    found: list[tuple[int, int]] = []
+    for own, times in sorted(zip(rows.tolist(), rounds.tolist()), key=lambda pair: (pair[0], -pair[1])):
+        if times > (found[-1][1] if found else 0):
+            found.append((own, times))
+    return found
+
+
 def is_protected(spec: Spec) -> bool:
     """Whether anything is protected, or attacked."""
     return any(getattr(spec, name).is_on for name in PROTECTIONS)
@@ -82,7 +131,7 @@ def check_protections(spec: Spec) -> None:
     if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
         raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
     hides_rows = spec.privacy.level == "rows"
-    unfit = unfit_for_rows(spec.privacy) if hides_rows else _unfit_sampling(spec.privacy, spec.training)
+    unfit = _unfit_for_rows(spec.privacy) if hides_rows else _unfit_sampling(spec.privacy, spec.training)
     reason = _outside_noise(spec) or unfit
     if reason is not None:
         raise RequestError(f"{reason}.")
@@ -114,15 +163,42 @@ def _unfit_sampling(privacy: PrivacySpec, training: Training) -> str | None:
     return None
 
 
+def _unfit_for_rows(privacy: PrivacySpec) -> str | None:
+    """Why the settings are not those of rows."""
+    own = PrivacySpec(**{name: getattr(privacy, name) for name in OF_ROWS})
+    if privacy == own:
+        return None
+    return (
+        "privacy.level = 'rows' takes epsilon or noise_multiplier, delta, clip and accountant: clients add noise to "
+        "gradients of batches that they draw by coins; leave clipping, quantile, noise and sampling out"
+    )
+
+
 def check_preparation(spec: Spec, federation: Federation) -> None:
     """RequestError where columns were scaled by sums that left the clients as they are, under [privacy]."""
     found = federation.preparation
     if spec.privacy.is_on and spec.privacy.level == "rows":
-        check_rows_are_apart(federation)
+        _check_rows_are_apart(federation)
     elif spec.privacy.is_on and found is not None and found.way == FEDERATED:
         raise RequestError(
             f"[data] preparation = {FEDERATED!r} sends sums of columns as they are, which no noise of [privacy] hides; "
             "use 'local' or 'given'."
+        )
+
+
+def _check_rows_are_apart(federation: Federation) -> None:
+    """RequestError where one row changes the others before training, so that no clip bounds what it does."""
+    found, recipe = federation.preparation, federation.preprocessing
+    if (found is not None and found.way != GIVEN) or (recipe is not None and recipe.own is not None):
+        way = GIVEN if found is None else found.way
+        raise RequestError(
+            f"[data] preparation = {way!r} scales columns by numbers of the rows, so that one row changes all "
+            "others; under privacy.level = 'rows' use 'given', with a recipe of public numbers."
+        )
+    if federation.train.weights is not None:
+        raise RequestError(
+            "[data] weight is scaled by the sum of a client's weights, so that one row changes all others; leave it "
+            "out under privacy.level = 'rows'."
         )
 
 
@@ -149,7 +225,7 @@ def protect_method(spec: Spec, federation: Federation, built: Built, deployed: b
     spending: Spending | RowSpending | None = None
     if spec.privacy.is_on and spec.privacy.level == "rows":
         counts = federation.train.counts
-        spending = row_spending(spec.privacy, spec.training, spec.seeds, counts, built.algorithm)
+        spending = _row_spending(spec.privacy, spec.training, spec.seeds, counts, built.algorithm)
     elif spec.privacy.is_on:
         spending = _client_spending(spec.privacy, spec.training, federation.clients, built.algorithm)
     noise = 0.0 if spending is None else spending.noise_multiplier
@@ -180,6 +256,35 @@ def _client_spending(privacy: PrivacySpec, training: Training, clients: int, alg
         assert privacy.epsilon is not None
         noise = noise_for(rounds, training.rounds, privacy.epsilon, delta)
     return Spending(rounds, noise, delta)
+
+
+def _row_spending(
+    privacy: PrivacySpec, training: Training, seeds: tuple[int, ...], rows: np.ndarray, algorithm: Algorithm
+) -> RowSpending:
+    """The noise that the settings ask for, and what it spends."""
+    refuse_rows(algorithm, Protection(rows=RowPrivacy(clip=privacy.clip)))
+    who = participation_of(algorithm, training, len(rows))
+    # dropouts count: they drew, added noise, and go on from where that led
+    everyone = who.cohort == who.candidates
+    asked = () if everyone else tuple(who.draw(seed, range(training.rounds))[0] for seed in seeds)
+    reading = _reading(algorithm, privacy.accountant)
+    delta = ROW_DELTA if privacy.delta is None else privacy.delta
+    found = RowSpending(reading, rows, asked, privacy.noise_multiplier or 0.0, delta)
+    if privacy.noise_multiplier is not None:
+        return found
+    assert privacy.epsilon is not None
+    exposed = most_exposed(rows, found.rounds_of(training.rounds))
+    noise = max(noise_for_rows(reading, own, times, privacy.epsilon, delta) for own, times in exposed)
+    return found._replace(noise_multiplier=noise)
+
+
+def _reading(algorithm: Algorithm, accountant: str) -> RowReading:
+    """How often a round reads a row, and by what draw; the algorithm was not refused."""
+    assert isinstance(algorithm, Batched)
+    assert isinstance(algorithm, ReadsRows)
+    by_coins = algorithm.batch_size and not algorithm.epochs
+    passes = (algorithm.epochs or algorithm.local_steps) * algorithm.row_reads.passes
+    return RowReading(algorithm.batch_size if by_coins else 0, passes, accountant)
 
 
 def write_epsilon(spending: Spending | RowSpending | None, runs: Sequence[Run]) -> None:
@@ -257,15 +362,8 @@ def _notes(
 ) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
-    if isinstance(spending, RowSpending):
-        notes.append(row_note(spending, spec.training.rounds, deployed))
-    elif spending is not None:
-        source = PRIVATE[spec.privacy.noise] if deployed else SIMULATED
-        notes.append(
-            f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
-            f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
-            f"the clip, all clients count the same, the last round is delivered; {source}"
-        )
+    if spending is not None:
+        notes.append(_privacy_note(spec, spending, deployed))
     if spec.compression.is_on:
         notes.append(f"uploads are compressed ({spec.compression.kind})")
     if spec.robustness.is_on:
@@ -281,3 +379,20 @@ def _notes(
             f"{'is refused by its site' if deployed else simulated}"
         )
     return notes
+
+
+def _privacy_note(spec: Spec, spending: Spending | RowSpending, deployed: bool) -> str:
+    rounds = spec.training.rounds
+    spent = f"epsilon {spending.epsilon(rounds):.3g} at delta {spending.delta:.2g} after {rounds} rounds"
+    noise = f"noise {spending.noise_multiplier:.3g} times the clip"
+    if isinstance(spending, Spending):
+        return (
+            f"client-level differential privacy, {spent}, {noise}, all clients count the same, the last round is "
+            f"delivered; {PRIVATE[spec.privacy.noise] if deployed else SIMULATED}"
+        )
+    batches = "by coins of its own" if spending.reading.batch_size else "of all rows"
+    return (
+        f"row-level differential privacy, {spent} for the client that spends most, {noise} {spec.privacy.clip:g} of a "
+        f"row's gradient, batches {batches}, numbers of rows are no secret, models that stay on a client have no "
+        f"noise, the last round is delivered; {ROWS_PRIVATE if deployed else ROWS_SIMULATED}"
+    )

@@ -11,8 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from idiolect.engines.simulate import Run
-    from idiolect.experiments.protection import Spending
-    from idiolect.experiments.row_protection import RowSpending
+    from idiolect.experiments.protection import RowSpending, Spending
     from idiolect.experiments.spec import MethodSpec
     from idiolect.experiments.tuning import Tuned
     from idiolect.record.divergence import Divergence
