@@ -95,13 +95,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(function, eval_str=True)
     hints = {name: own.annotation for name, own in signature.parameters.items()}
     kinds = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
-    spread = [
-        parameter
-        for name, own in signature.parameters.items()
-        for parameter in (
-            _parameters(kinds[name], function.__name__) if name in kinds else [own.replace(kind=own.KEYWORD_ONLY)]
-        )
-    ]
+    spread: list[inspect.Parameter] = []
+    for name, own in signature.parameters.items():
+        spread += _parameters(kinds[name], function.__name__) if name in kinds else [own.replace(kind=own.KEYWORD_ONLY)]
 
     @functools.wraps(function)
     def called(**given: object) -> None:
@@ -123,18 +119,17 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
-    """One for each field, whose help stands in an annotation, or as plain text in its metadata."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    told = {field.name: field.metadata["help"] for field in dataclasses.fields(kind) if "help" in field.metadata}
-    hints |= {name: Annotated[hints[name], typer.Option(help=text)] for name, text in told.items()}
-    folder = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
-    hints["out"] = Annotated[Path | None, typer.Option("--out", help=folder)]
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in dataclasses.fields(kind)
-    ]
+    """One for each field; help stands in an annotation, or as plain text in the field's metadata."""
+    hints, found = typing.get_type_hints(kind, include_extras=True), []
+    for field in dataclasses.fields(kind):
+        default, text = field.default, field.metadata.get("help")
+        if field.name == "out":
+            text = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
+        if text is not None:
+            default = typer.Option(default, help=text)
+        hint = hints[field.name]
+        found.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    return found
 
 
 def parse_seeds(text: str) -> list[int]:

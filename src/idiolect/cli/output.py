@@ -112,16 +112,12 @@ def as_csv(rows: Sequence[Mapping[str, object]], heads: Sequence[str] = ()) -> s
     # a dictionary keeps the order in which names come up, a set does not
     columns = list(dict.fromkeys([*heads, *(name for row in rows for name in row)]))
     content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
+    writer = csv.DictWriter(content, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        plain = {name: value for name, value in row.items() if value is None or isinstance(value, str)}
+        writer.writerow({name: json.dumps(value, default=str) for name, value in row.items()} | plain)
     return content.getvalue()
-
-
-def _cell(value: object) -> object:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def write_document(text: str) -> None:
