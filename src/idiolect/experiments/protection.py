@@ -22,8 +22,7 @@ from idiolect.data.preparation import FEDERATED, GIVEN
 from idiolect.engines.billing import sends
 from idiolect.engines.door import Training, participation_of
 from idiolect.engines.run import Run
-from idiolect.experiments.protection_spec import PrivacySpec
-from idiolect.experiments.spec import PROTECTIONS, Spec, TuningSpec
+from idiolect.experiments.spec import PROTECTIONS, PrivacySpec, Spec, TuningSpec
 from idiolect.protection import (
     Attack,
     ClientPrivacy,
