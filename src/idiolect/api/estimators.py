@@ -14,14 +14,12 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from idiolect.api.running import train
 from idiolect.api.sentences import warn_caller
-from idiolect.api.tables import read_table
+from idiolect.api.tables import Setting, read_table
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-    from idiolect.api.tables import Setting
 
     Matrix: TypeAlias = np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
     Vector: TypeAlias = np.ndarray | pd.Series | Sequence[object]

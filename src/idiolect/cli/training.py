@@ -63,16 +63,9 @@ def train_and_show(spec: Spec, folder: Path, running: Running, request: Request)
     # the page is served before training begins and until the report is there: a reader sees both
     with watched(folder, request.live) as page:
         with Bar(running.quiet) as bar:
-            done = execute(
-                spec,
-                folder,
-                resume=running.resume,
-                progress=page.update if page else None,
-                overall=bar.follow,
-                say=bar.remark,
-                theory=request.theory,
-                repeats=request.repeats,
-            )
+            ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
+            ways |= {"theory": request.theory, "repeats": request.repeats, "progress": page.update if page else None}
+            done = execute(spec, folder, **ways)
         show(folder, running, request.details, request.usual)
     # the report comes first: what the other methods answer is worth having also where the command fails
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
