@@ -177,7 +177,8 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
 def _without_theory(cls: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The settings that have a value, and the numbers that are written as "theory"."""
     hints = typing.get_type_hints(cls)
-    wanted = [key for key, value in given.items() if value == "theory" and str not in _kinds(hints[key])]
+    texts = [key for key, hint in hints.items() if str in (typing.get_args(hint) or (hint,))]
+    wanted = [key for key, value in given.items() if value == "theory" and key not in texts]
     return {key: value for key, value in given.items() if key not in wanted}, wanted
 
 
@@ -235,16 +236,13 @@ def _typed(cls: type, settings: Mapping[str, Setting], clients: int, where: str)
     return {key: addressed(value) for key, value in values.items()}
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) or (hint,)
-
-
 def _plain_type(hint: Any) -> Any:
     """The part of a setting's type that a TOML file can hold; one value per client is a list."""
     if typing.get_origin(hint) is tuple:
         return hint
-    kinds = [kind for kind in _kinds(hint) if kind in (float, int, bool, str, type(None))]
-    kinds += [list[float]] if PerClient in _kinds(hint) else []
+    every = typing.get_args(hint) or (hint,)
+    kinds = [kind for kind in every if kind in (float, int, bool, str, type(None))]
+    kinds += [list[float]] if PerClient in every else []
     return functools.reduce(operator.or_, kinds) if kinds else Any
 
 

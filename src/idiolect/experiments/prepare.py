@@ -22,7 +22,7 @@ from idiolect.engines.door import check_fit, check_participation, check_training
 from idiolect.engines.shard import start_devices
 from idiolect.experiments.build import Built, Number, build_client_loss, build_method, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
-from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, protect_method
+from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, is_protected, protect_method
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.experiments.units import unit_sentence
@@ -73,8 +73,10 @@ class Prepared:
             self.federation.names,
             self.collaboration,
         )
+        if not is_protected(self.spec) or not sends(built.algorithm):
+            return built  # training alone sends nothing, and stays as it is under [privacy]
         stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
-        if private and sends(built.algorithm) and stepless:
+        if private and stepless:
             raise RequestError(
                 f"methods.{method.label}.step_size must be given under [privacy], got none: theory reads it off the "
                 "clients' rows; write a number such as 0.1."

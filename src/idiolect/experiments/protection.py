@@ -218,9 +218,7 @@ def out_of_reach(spec: Spec, federation: Federation) -> list[str]:
 
 
 def protect_method(spec: Spec, federation: Federation, built: Built, deployed: bool = False) -> Built:
-    """The method as the sections ask; training alone sends nothing, and stays as it is under [privacy]."""
-    if not is_protected(spec) or not sends(built.algorithm):
-        return built
+    """The method as the sections ask."""
     spending: Spending | RowSpending | None = None
     if spec.privacy.is_on and spec.privacy.level == "rows":
         counts = federation.train.counts
