@@ -8,6 +8,7 @@ clients: training alone sends nothing, so that it needs no noise. Cells are kept
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -73,25 +74,31 @@ def spec_of(source: str, method: str, quick: bool, **sections: dict[str, Any]) -
 def table_text(cells: dict[str, Cell]) -> str:
     """The tables for the documentation, as far as their cells are measured."""
     heads = ["no noise", *(f"epsilon {one:g}" for one in EPSILONS)]
+    titles = {
+        "": "Accuracy of personal models",
+        "local": "The same, less training alone",
+        "fedavg": "The same, less one model for all at the same epsilon",
+    }
     lines = []
-    for title, shown in (("Accuracy of personal models", _means), ("The same, less training alone", _against_alone)):
+    for other, title in titles.items():
         lines += [title, "", "| data, method | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
-        for name, found in cells.items():
+        for name in cells:
             source, method, kind = name.split(" ")
-            alone = cells[f"{source} local plain"]["personal"]
-            if method == "local" and shown is _means:
-                lines.append(f"| {source} local | {_means(alone, alone)} |" + " |" * len(EPSILONS))
-            elif kind == "epsilon":
-                columns = [cells[f"{source} {method} plain"]["personal"], *found["personal"]]
-                lines.append(f"| {source} {method} | " + " | ".join(shown(each, alone) for each in columns) + " |")
+            if kind == "plain" and method != other and (method == "local") <= (not other):
+                lines.append(f"| {source} {method} | " + " | ".join(_row(cells, source, method, other)) + " |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _means(scores: Sequence[float], alone: Sequence[float]) -> str:
-    return f"{np.nanmean(scores):.3f}"
+def _row(cells: dict[str, Cell], source: str, method: str, other: str) -> list[str]:
+    """Means by column, or mean differences to another method; training alone has one column for all."""
+    own, base = (_columns(cells, source, name) for name in (method, other))
+    if not other:
+        return [f"{np.nanmean(scores):.3f}" for scores in own] + [""] * (len(EPSILONS) + 1 - len(own))
+    differences = (paired(np.asarray(one), np.asarray(two)) for one, two in zip(own, itertools.cycle(base)))
+    return [f"{mean:+.3f} ± {half:.3f}" for mean, half in differences]
 
 
-def _against_alone(scores: Sequence[float], alone: Sequence[float]) -> str:
-    mean, half = paired(np.asarray(scores), np.asarray(alone))
-    return f"{mean:+.3f} ± {half:.3f}"
+def _columns(cells: dict[str, Cell], source: str, method: str) -> list[Sequence[float]]:
+    plain, hidden = (cells.get(f"{source} {method} {kind}", {}).get("personal") for kind in ("plain", "epsilon"))
+    return ([] if plain is None else [plain]) + list(hidden or [])

@@ -14,7 +14,7 @@ from benchmarks.rows_folds import CRITERIA, attack_folds
 from benchmarks.rows_sliced import attack_order_statistics, attack_sliced, luck
 from benchmarks.rows_uploads import recovered
 from idiolect.algorithms import ALGORITHMS
-from idiolect.data.summaries import Numbers, summarise_numbers
+from idiolect.data.preparation import Numbers, summarise_numbers
 
 ROWS = (1, 2, 5, 20, 100)
 SOME = ("fedavg", "l2gd", "minibatch_sgd")  # a short look

@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "advise": (["advise", "larger.csv", *TABLE], {"client", "advice", "rows"}),
     "report": (["report", "run"], {"method", "mean"}),
+    "pack": (["pack", "hospitals.csv", *TABLE], {"folder", "clients", "rows"}),
     "predict": (["predict", "run", "hospitals.csv", "--method", "fedavg"], {"site", "prediction", "model"}),
     "verify": (["verify", "run"], {"problem", "file"}),
     "list": (["list", "scores"], {"kind", "name", "about"}),

@@ -8,8 +8,7 @@ import pytest
 from idiolect.core.checks import AbsentDataError
 from idiolect.data.catalogue import DATASETS
 from idiolect.data.dataset_files import BUNDLED, VARIABLE, dataset_file, datasets_folder, find_file, whereabouts
-from idiolect.data.known_rows import difference
-from idiolect.data.packing import digest, unpack
+from idiolect.data.packing import difference, digest, unpack
 from idiolect.record.sealed import digest_of
 
 FILES = sorted(path for path in BUNDLED.rglob("*") if path.is_file())

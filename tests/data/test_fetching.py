@@ -20,8 +20,7 @@ import pytest
 from idiolect.core.checks import RequestError
 from idiolect.data.catalogue import DATASETS, Original
 from idiolect.data.fetching import build, fetch
-from idiolect.data.known_rows import Known, difference, sorted_rows
-from idiolect.data.packing import digest
+from idiolect.data.packing import Known, difference, digest, sorted_rows
 from idiolect.record.errors import FetchError
 
 TEXT = b"".join(b"%d 1:1 %d:1\n" % (1 + row % 2, 2 + row % 7) for row in range(400))

@@ -105,7 +105,7 @@ def test_one_rule_decides_for_the_whole_column(tmp_path, values, kind, said):
     cells = "".join(f'a,"{value}"\n' if "," in value else f"a,{value}\n" for value in values)
     found = read(write(tmp_path, "client,x\n" + cells))
     assert str(found.table.schema.field("x").type) == kind
-    sentences = {**found.column_notes, **found.column_warnings}
+    sentences = {name: one.note or one.warning for name, one in found.decisions.items()}
     assert said in sentences.get("x", "")
     assert bool(sentences.get("x")) == bool(said)
 
@@ -113,7 +113,7 @@ def test_one_rule_decides_for_the_whole_column(tmp_path, values, kind, said):
 def test_quotes_make_a_text_unless_everything_is_quoted(tmp_path):
     some = read(write(tmp_path, 'id,x,y\n"1",2,"red, dark"\n"2",3,blue\n"5",3,"a\nb"\n'))
     assert str(some.table.schema.field("id").type) == "string"
-    assert "quotes" in some.column_notes["id"]
+    assert "quotes" in some.decisions["id"].note
     everything = read(write(tmp_path, '"id","x"\n"1","2"\n"2","3"\n'))
     assert str(everything.table.schema.field("id").type) == "int64"
 
@@ -124,7 +124,7 @@ def test_separators_are_recognised_and_said(tmp_path, separator):
     found = read(write(tmp_path, text))
     assert found.table["dose"].to_pylist() == [1.5, 2.25]
     assert "separated by" in found.notes[0]
-    assert "decimal comma" in found.column_notes["dose"]
+    assert "decimal comma" in found.decisions["dose"].note
     assert read(write(tmp_path, "sep=;\na;b\n1;2\n")).table.column_names == ["a", "b"]
 
 

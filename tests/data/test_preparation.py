@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
-from idiolect.data.preparation import sentences
+from idiolect.data.preparation import add_numbers, add_texts, sentences, summarise_numbers, summarise_texts
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import Split
-from idiolect.data.summaries import add_numbers, add_texts, summarise_numbers, summarise_texts
 
 CLIENTS, ROWS = 4, 15
 PARTS = ["train"] * 9 + ["validation"] * 3 + ["test"] * 3

@@ -48,24 +48,18 @@ class Wire(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """The table as plain values, for JSON."""
-        return {
-            "down": [leaf._asdict() | {"shape": list(leaf.shape)} for leaf in self.down],
-            "up": [leaf._asdict() | {"shape": list(leaf.shape)} for leaf in self.up],
-            "download_bytes": self.download_bytes,
-            "upload_bytes": self.upload_bytes,
-            "warnings": list(self.warnings),
-        }
+        down, up = ([leaf._asdict() | {"shape": list(leaf.shape)} for leaf in way] for way in (self.down, self.up))
+        sums = {"download_bytes": self.download_bytes, "upload_bytes": self.upload_bytes}
+        return {"down": down, "up": up, **sums, "warnings": list(self.warnings)}
 
 
 def leaves_of(tree: Tree) -> tuple[Leaf, ...]:
     """Every array of `tree` as one client sees it: path, shape, dtype, bytes."""
     found = []
     for path, node in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_per_client):
-        if isinstance(node, PerClient):
-            for inner, values in jax.tree_util.tree_leaves_with_path(node.values):
-                found.append(_leaf(path + inner, values, addressed=True))
-        else:
-            found.append(_leaf(path, node, addressed=False))
+        addressed = isinstance(node, PerClient)
+        inside = jax.tree_util.tree_leaves_with_path(node.values if addressed else node)
+        found += [_leaf(path + below, values, addressed) for below, values in inside]
     return tuple(found)
 
 
@@ -76,13 +70,13 @@ def bytes_of(tree: Tree) -> int:
 
 def model_units(tree: Tree, model: Tree) -> float:
     """Bytes of `tree` over bytes of one full `model` (1 u); scalars are ignored in both."""
-    unit = _array_bytes(model)
+    unit, own = (sum(leaf.bytes for leaf in leaves_of(one) if leaf.shape) for one in (model, tree))
     if unit == 0:
         raise RequestError(
             "model_units needs a model with at least one array that is not a scalar, got none. "
             "Count bytes with bytes_of instead."
         )
-    return _array_bytes(tree) / unit
+    return own / unit
 
 
 def wire(broadcast: Tree, upload: Tree) -> Wire:
@@ -96,10 +90,6 @@ def wire(broadcast: Tree, upload: Tree) -> Wire:
         leaving_bytes = sum(leaf.bytes for leaf in leaving)
         warnings = (f"Warning: personal parameters leave the client: {names} ({leaving_bytes} bytes per upload).",)
     return Wire(leaves_of(broadcast), up, warnings)
-
-
-def _array_bytes(tree: Tree) -> int:
-    return sum(leaf.bytes for leaf in leaves_of(tree) if leaf.shape)
 
 
 def _leaf(path: Path, value: Tree, addressed: bool) -> Leaf:

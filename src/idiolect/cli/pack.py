@@ -36,11 +36,8 @@ def pack(
         given = {"name": name, "methods": {"local": {}}, "data": columns.data_table("pack", source) | drawn}
         spec = specs.from_table(specs.override(given, writing.overrides))
     with in_options(writing.overrides):
-        sentences = write(spec, folder)
-    used = f'[data]\nsource = "pack"\npath = "{folder}"'
-    put(
-        writing.as_format,
-        lambda: "\n".join([*sentences, "", f"The rows are in {folder}; a spec names them by", "", used]),
-        lambda: {"folder": str(folder), "notes": sentences},
-        lambda: [{"folder": str(folder)}],
-    )
+        packed = write(spec, folder)
+    use = f'The rows are in {folder}; a spec names them by\n\n[data]\nsource = "pack"\npath = "{folder}"'
+    facts = packed._asdict()
+    short = {name: value for name, value in facts.items() if name != "notes"}
+    put(writing.as_format, lambda: "\n".join([*packed.notes, "", use]), lambda: facts, lambda: [short])

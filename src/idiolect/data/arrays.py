@@ -72,12 +72,8 @@ def as_targets(
     """What is predicted, the targets as numbers, what was done, and what may be a slip."""
     check_kind(kind)
     notes: list[str] = []
-    # whoever names the classes has numbered them
-    if kind is None and classes is not None:
-        kind = "classification"
-    if kind is None:
-        kind, reason = infer_kind(targets)
-        notes.append(reason)
+    if kind is None:  # whoever names the classes has numbered them
+        kind, *notes = infer_kind(targets) if classes is None else ("classification",)
     if kind != "classification":
         return (*_numeric_targets(targets, kind, dtype, whose), notes, [])
     if classes is not None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data import conversions
-from idiolect.data.known_rows import Known
+from idiolect.data.packing import Known
 
 CATALOGUE = Path(__file__).with_name("catalogue.toml")
 
@@ -66,12 +65,8 @@ class Dataset:
 def _read(name: str, row: dict[str, Any]) -> Dataset:
     originals = tuple(Original(address, checksum or None) for address, checksum in row.pop("originals").items())
     convert = getattr(conversions, row.pop("convert", name))
-    known = {path: _read_known(**fields) for path, fields in row.pop("known", {}).items()}
+    known = {path: Known(**fields) for path, fields in row.pop("known", {}).items()}
     return Dataset(name=name, originals=originals, convert=convert, known=known, **row)
-
-
-def _read_known(sha256: str, arrays: Sequence[str] = (), means: Mapping[str, float] | None = None) -> Known:
-    return Known(sha256, tuple(arrays), means or {})
 
 
 DATASETS = {name: _read(name, row) for name, row in tomllib.loads(CATALOGUE.read_text(encoding="utf-8")).items()}

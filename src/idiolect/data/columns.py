@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from idiolect.core.checks import RequestError
 from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS
 from idiolect.data.task import label_name
+from idiolect.record.words import first_line
 
 DAY_MICROSECONDS = 86_400_000_000
 _TYPES = {  # kind -> tests of pyarrow.types; a column of nulls is one of numbers that are all missing
@@ -66,8 +67,7 @@ class Column:
                 data = data.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
             values = np.asarray(data.cast(pa.float64(), safe=False).to_numpy(), np.float64)
         except pa.ArrowException as error:
-            first = str(error).splitlines()[0]
-            raise RequestError(f"Column {self.name!r} cannot be read as numbers: {first}.") from None
+            raise RequestError(f"Column {self.name!r} cannot be read as numbers: {first_line(error)}.") from None
         # one infinite value would make the mean infinite, and every scaled value not-a-number
         infinite = np.flatnonzero(np.isinf(values))
         if infinite.size:
@@ -111,7 +111,8 @@ class Column:
             )
         try:
             # once per different value, not per row
-            names = [_written(value) for value in self._encoded.dictionary.to_pylist()]
+            values = self._encoded.dictionary.to_pylist()
+            names = [None if value is None or value != value else label_name(value) for value in values]
         except (ValueError, OverflowError) as error:
             raise RequestError(f"Column {self.name!r} cannot be read as text: {error}.") from None
         return [None if code is None else names[code] for code in self._encoded.indices.to_pylist()]
@@ -138,10 +139,6 @@ class Column:
 def columns_of(table: pa.Table) -> dict[str, Column]:
     """Every column of a table, in order."""
     return {name: Column(name, table.column(name)) for name in table.column_names}
-
-
-def _written(value: object) -> str | None:
-    return None if value is None or value != value else label_name(value)
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

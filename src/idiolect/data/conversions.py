@@ -25,6 +25,8 @@ Convert = Callable[[Mapping[str, Path]], dict[str, Content]]
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 POSITIONS = Path(__file__).parent / "bundled_files" / "positions"
+MNIST_PARTS = {"train": "train", "test": "t10k"}  # ours -> how its files begin
+IDX_KINDS = ("images-idx3", "labels-idx1")
 EMNIST_ROWS = 32258  # of the by-class test images; the first ones
 HAR_PARTS = ("train", "test")
 HAR_CHANNELS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
@@ -138,12 +140,16 @@ def uci_har(originals: Mapping[str, Path]) -> dict[str, Content]:
     return {"tabular/uci_har_windows.npz.xz": content}
 
 
+def _images_and_labels(originals: Mapping[str, Path], prefix: str) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = (read_idx(originals[f"{prefix}-{kind}-ubyte.gz"]) for kind in IDX_KINDS)
+    return images, labels
+
+
 def mnist_writers(originals: Mapping[str, Path]) -> dict[str, Content]:
     """MNIST's images with the writers that QMNIST found: columns label, series, writer of its extended labels."""
     content: dict[str, np.ndarray] = {}
-    for part, prefix in (("train", "train"), ("test", "t10k")):
-        images = read_idx(originals[f"{prefix}-images-idx3-ubyte.gz"])
-        labels = read_idx(originals[f"{prefix}-labels-idx1-ubyte.gz"])
+    for part, prefix in MNIST_PARTS.items():
+        images, labels = _images_and_labels(originals, prefix)
         # QMNIST's test part is longer: it begins with MNIST's
         known = read_idx(originals[f"qmnist-{part}-labels-idx2-int.gz"])[: len(images)]
         if not np.array_equal(known[:, 0], labels):
@@ -167,16 +173,13 @@ def _chosen(name: str, rows: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dic
 
 def fashion_mnist(originals: Mapping[str, Path]) -> dict[str, Content]:
     """10000 training and 2000 test images of the four IDX files."""
-    rows = {
-        part: tuple(read_idx(originals[f"{prefix}-{kind}-ubyte.gz"]) for kind in ("images-idx3", "labels-idx1"))
-        for part, prefix in (("train", "train"), ("test", "t10k"))
-    }
-    return _chosen("fashion_mnist_sub", {part: (images, labels) for part, (images, labels) in rows.items()})
+    rows = {part: _images_and_labels(originals, prefix) for part, prefix in MNIST_PARTS.items()}
+    return _chosen("fashion_mnist_sub", rows)
 
 
 def kmnist(originals: Mapping[str, Path]) -> dict[str, Content]:
     """The test half of KMNIST, whole."""
-    images, labels = (read_idx(originals[f"t10k-{kind}-ubyte.gz"]) for kind in ("images-idx3", "labels-idx1"))
+    images, labels = _images_and_labels(originals, "t10k")
     return {"images/kmnist_t10k.npz.xz": {"x": images, "y": labels}}
 
 
@@ -202,17 +205,12 @@ def cifar10(originals: Mapping[str, Path]) -> dict[str, Content]:
 def emnist(originals: Mapping[str, Path]) -> dict[str, Content]:
     """The first by-class test images; the archive stores them mirrored along the diagonal."""
     with zipfile.ZipFile(_only(originals)) as archive:
-        packed = [_member(archive, f"emnist-byclass-test-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1")]
+        packed = [_member(archive, f"emnist-byclass-test-{kind}-ubyte.gz") for kind in IDX_KINDS]
         mapping = _member(archive, "emnist-byclass-mapping.txt").decode("ascii").split()
     images, labels = (parse_idx(gzip.decompress(part), _only(originals))[:EMNIST_ROWS] for part in packed)
     classes = np.array([chr(int(code)) for code in mapping[1::2]])
-    return {
-        "images/emnist_byclass_32k.npz.xz": {
-            "x": np.ascontiguousarray(images.transpose(0, 2, 1)),
-            "y": labels,
-            "classes": classes,
-        }
-    }
+    upright = np.ascontiguousarray(images.transpose(0, 2, 1))
+    return {"images/emnist_byclass_32k.npz.xz": {"x": upright, "y": labels, "classes": classes}}
 
 
 def shakespeare(originals: Mapping[str, Path]) -> dict[str, Content]:

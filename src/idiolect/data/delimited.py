@@ -16,10 +16,12 @@ from pyarrow import csv as arrow
 from idiolect.core.checks import RequestError
 from idiolect.data.compressed import read_bytes
 from idiolect.data.encoding import utf8_bytes
+from idiolect.record.words import first_line
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE_BYTES = 1 << 16
 SAMPLE_RECORDS = 50
+MALFORMED = (pa.ArrowException, OverflowError, ValueError)
 
 
 class Delimited(NamedTuple):
@@ -89,16 +91,14 @@ def _cells(records: list[str], separator: str) -> list[list[str]]:
 
 
 def _parse(content: bytes, separator: str, width: int, path: str | Path) -> pa.Table:
-    try:
-        # in threads first: nearly every file is well formed
+    with contextlib.suppress(*MALFORMED):  # in threads first: nearly every file is well formed
         return _arrow_csv(content, separator, width, threads=True)
-    except (pa.ArrowException, OverflowError, ValueError):
-        pass
     try:
         return _arrow_csv(content, separator, width, threads=False)  # only then the parser knows the row at fault
-    except (pa.ArrowException, OverflowError, ValueError) as error:
-        first = str(error).splitlines()[0][:300]
-        raise RequestError(f"{path} is not a well-formed table: {first}; correct that row.") from error
+    except MALFORMED as error:
+        raise RequestError(
+            f"{path} is not a well-formed table: {first_line(error)[:300]}; correct that row."
+        ) from error
 
 
 def _arrow_csv(content: bytes, separator: str, width: int, threads: bool, **parsing: object) -> pa.Table:
@@ -131,15 +131,13 @@ def _quoted_columns(content: bytes, separator: str, width: int) -> frozenset[int
             newlines_in_values=False,
             invalid_row_handler=lambda row: "skip",
         )
-    except (pa.ArrowException, OverflowError, ValueError):
+    except MALFORMED:
         return frozenset()
-    quoted, bare = set(), 0
+    quoted, filled = set(), 0
     for position, column in enumerate(raw.slice(1).columns):
         cells = pc.utf8_trim_whitespace(column)
         cells = cells.filter(pc.not_equal(cells, ""))
-        marked = pc.sum(pc.starts_with(cells, '"')).as_py() or 0
-        if len(cells) and marked == len(cells):
+        filled += len(cells) > 0
+        if len(cells) and pc.all(pc.starts_with(cells, '"')).as_py():
             quoted.add(position)
-        elif len(cells):
-            bare += 1
-    return frozenset(quoted) if bare else frozenset()
+    return frozenset(quoted) if filled > len(quoted) else frozenset()

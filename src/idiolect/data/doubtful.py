@@ -73,7 +73,8 @@ def _reason(column: Column, first: bool) -> str | None:
         )
     if _is_row_number(column, first):
         return f"Column {name!r} has another whole number in every row, as an index has, and was left out; {keep}."
-    if _is_one_per_row(column):
+    named = column.kind == TEXT or column.has_long_integers
+    if named and column.present >= max(FEWEST_ROWS, len(column) / 2) and column.distinct == column.present:
         return f"Column {name!r} has another value in every row, as an id has, and was left out; {keep}."
     return None
 
@@ -102,12 +103,6 @@ def _all_different(values: np.ndarray) -> bool:
     """Whether there are two whole numbers or more, each of them once."""
     whole = np.array_equal(values, np.round(values))
     return len(values) > 1 and whole and len(np.unique(values)) == len(values)
-
-
-def _is_one_per_row(column: Column) -> bool:
-    if column.kind != TEXT and not column.has_long_integers:
-        return False
-    return column.present >= max(FEWEST_ROWS, len(column) / 2) and column.distinct == column.present
 
 
 def client_copy_warnings(columns: Sequence[Column], owner: np.ndarray) -> list[str]:

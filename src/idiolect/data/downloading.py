@@ -22,6 +22,8 @@ from idiolect.record.sealed import digest_of
 
 Report = Callable[[str, int, int | None], None]  # name of a file, bytes that are there, bytes of all if known
 
+Answer = http.client.HTTPResponse | urllib.error.HTTPError
+
 BLOCK = 2**18
 SECONDS = 60  # without a byte
 NETWORK = (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException, ssl.SSLError)
@@ -105,24 +107,23 @@ def _is_current(place: _Place) -> bool:
     if place.version is None:
         return False
     condition = "If-None-Match" if place.version.startswith('"') else "If-Modified-Since"
-    try:
-        # the answer is not read: where the file has changed it is asked for once more
-        _ask(place.original.address, {condition: place.version}).close()
-    except urllib.error.HTTPError as error:
-        if error.code != HTTPStatus.NOT_MODIFIED:
-            raise
-        return True
-    return False
+    # what it holds is not read: where the file has changed it is asked for once more
+    with _ask(place.original.address, {condition: place.version}, but=HTTPStatus.NOT_MODIFIED) as response:
+        return response.status == HTTPStatus.NOT_MODIFIED
 
 
 def _receive(place: _Place, report: Report) -> None:
     """Append what is missing, if it is of the same version; otherwise begin anew."""
-    address, have = place.original.address, place.have
-    response = _ask_for_rest(place, have) if have else _ask(address)
+    address, have, version = place.original.address, place.have, place.version
+    rest = {"Range": f"bytes={have}-"} if have else {}
+    condition = {"If-Range": version} if have and version is not None else {}
+    response = _ask(address, rest | condition, but=HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
     # a server may ignore the range, or the condition on it
-    if response.status == HTTPStatus.PARTIAL_CONTENT and not _goes_on(response, place, have):
+    ignored = response.status == HTTPStatus.PARTIAL_CONTENT and not _goes_on(response, version, have)
+    # nothing is missing, or the file at the address is shorter now: which of the two is not known
+    if ignored or response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         response.close()
-        response = _ask(address)
+        response = _ask(address, {})
     with response:
         continued = response.status == HTTPStatus.PARTIAL_CONTENT
         if not continued:
@@ -130,25 +131,13 @@ def _receive(place: _Place, report: Report) -> None:
         _append(response, place.partial, have if continued else 0, report)
 
 
-def _ask_for_rest(place: _Place, have: int) -> http.client.HTTPResponse:
-    condition = {} if place.version is None else {"If-Range": place.version}
-    try:
-        return _ask(place.original.address, {"Range": f"bytes={have}-"} | condition)
-    except urllib.error.HTTPError as error:
-        # nothing is missing, or the file at the address is shorter now: which of the two is not known
-        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise
-        return _ask(place.original.address)
-
-
-def _goes_on(response: http.client.HTTPResponse, place: _Place, have: int) -> bool:
+def _goes_on(response: Answer, version: str | None, have: int) -> bool:
     """Whether an answer is the rest of the very file whose first `have` bytes are there."""
-    if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-        return False
-    return place.version is None or _version(response) == place.version
+    follows = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+    return follows and (version is None or _version(response) == version)
 
 
-def _version(response: http.client.HTTPResponse) -> str | None:
+def _version(response: Answer) -> str | None:
     """What tells two versions of a file apart byte for byte: its strong tag, or its date if that is not too fresh."""
     tag = response.headers.get("ETag", "")
     if tag.startswith('"'):
@@ -162,7 +151,7 @@ def _version(response: http.client.HTTPResponse) -> str | None:
     return None
 
 
-def _append(response: http.client.HTTPResponse, partial: Path, done: int, report: Report) -> None:
+def _append(response: Answer, partial: Path, done: int, report: Report) -> None:
     length = response.headers.get("Content-Length")
     total = None if length is None else done + int(length)
     with open(partial, "ab") as file:
@@ -174,8 +163,14 @@ def _append(response: http.client.HTTPResponse, partial: Path, done: int, report
         raise ConnectionError(f"the connection ended after {done} of {total} bytes")
 
 
-def _ask(address: str, conditions: dict[str, str] | None = None) -> http.client.HTTPResponse:
+def _ask(address: str, conditions: dict[str, str], but: HTTPStatus | None = None) -> Answer:
+    """What is at the address; an answer of the status `but` is no error."""
     from idiolect import __version__
 
-    headers = {"User-Agent": f"idiolect/{__version__}"} | (conditions or {})
-    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=SECONDS)
+    headers = {"User-Agent": f"idiolect/{__version__}"} | conditions
+    try:
+        return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code != but:
+            raise
+        return error

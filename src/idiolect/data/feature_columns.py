@@ -12,7 +12,8 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.kinds import NUMBER, TEXT
-from idiolect.data.summaries import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
+from idiolect.data.preparation import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
+from idiolect.record.words import counted
 
 MOST_LEVELS = 200  # a text column with more different values is a name or free text, not a category
 FARTHEST = 20.0  # no training row of a scaled column lies farther from its mean
@@ -52,7 +53,7 @@ class NumberColumn:
         found = []
         if missing and not self.indicator:
             found.append(
-                f"Column {self.name!r} misses {_values(missing)} and missed none in training: filled with "
+                f"Column {self.name!r} misses {counted(missing, 'value')} and missed none in training: filled with "
                 f"{self.fill:g}."
             )
         if self.lowest is None or self.highest is None:
@@ -63,8 +64,8 @@ class NumberColumn:
         if far.size:
             worst = far[np.argmax(np.abs(far - self.centre))]
             found.append(
-                f"Column {self.name!r} has {_values(far.size)} far outside the training range {self.lowest:g} to "
-                f"{self.highest:g}, such as {worst:g}: answers for these rows are extrapolated."
+                f"Column {self.name!r} has {counted(far.size, 'value')} far outside the training range "
+                f"{self.lowest:g} to {self.highest:g}, such as {worst:g}: answers for these rows are extrapolated."
             )
         return found
 
@@ -103,13 +104,13 @@ class CategoryColumn:
             del new[level]
         found = []
         if missing and not self.missed:
-            found.append(f"Column {self.name!r} misses {_values(missing)} and missed none in training.")
+            found.append(f"Column {self.name!r} misses {counted(missing, 'value')} and missed none in training.")
         if new:
             names = ", ".join(map(repr, list(new)[:SHOWN])) + (", ..." if len(new) > SHOWN else "")
-            rows = "1 row" if new.total() == 1 else f"{new.total()} rows"
             what = "a category" if len(new) == 1 else f"{len(new)} categories"
             found.append(
-                f"Column {self.name!r} has {what} never seen in training, {names}, in {rows}: read as missing."
+                f"Column {self.name!r} has {what} never seen in training, {names}, in "
+                f"{counted(new.total(), 'row')}: read as missing."
             )
         return found
 
@@ -142,14 +143,22 @@ def fit_column(column: Column, owner: np.ndarray, clients: int, scaling: str, na
         if named:
             raise RequestError(f"Column {name!r} must hold numbers or texts, got the type {kind}; convert it.")
         return Fitted(None, warning=f"Column {name!r} has the type {kind}, which cannot be an input, and was left out.")
+    each = summarise(column, owner, clients)
+    if isinstance(each, Numbers):
+        return fit_number(name, each, column.kind, scaling)
+    fitted = fit_category(name, each, named)
+    if column.kind == TEXT:
+        return fitted
+    reason = f"Column {name!r} holds whole numbers with more digits than a number can keep: taken for names."
+    return fitted._replace(note=f"{reason} {fitted.note}".strip())
+
+
+def summarise(column: Column, owner: np.ndarray, clients: int) -> Numbers | Texts:
+    """What each client says of a column that can be an input."""
     # beyond 2^53 neighbouring numbers become one: such columns are names
     if column.kind == TEXT or column.has_long_integers:
-        fitted = fit_category(name, summarise_texts(column.texts, owner, clients), named)
-        if column.kind == TEXT:
-            return fitted
-        reason = f"Column {name!r} holds whole numbers with more digits than a number can keep: taken for names."
-        return fitted._replace(note=f"{reason} {fitted.note}".strip())
-    return fit_number(name, summarise_numbers(column.numbers, owner, clients), column.kind, scaling)
+        return summarise_texts(column.texts, owner, clients)
+    return summarise_numbers(column.numbers, owner, clients)
 
 
 def fit_category(name: str, each: Texts, named: bool) -> Fitted:
@@ -157,11 +166,11 @@ def fit_category(name: str, each: Texts, named: bool) -> Fitted:
     together = add_texts(each)
     levels = together.levels[0]
     if len(levels) <= MOST_LEVELS:
-        values = "1 value" if len(levels) == 1 else f"{len(levels)} values"
+        values = counted(len(levels), "value")
         missing = int(together.missing[0])
-        more = f", and one for the {_values(missing)} that it misses in training rows" if missing else ""
+        more = f", and one for the {counted(missing, 'value')} that it misses in training rows" if missing else ""
         note = f"Column {name!r} is text: one input for each of {values}{more}."
-        return Fitted(CategoryColumn(name, levels, missed=bool(together.missing[0])), each, note)
+        return Fitted(CategoryColumn(name, levels, missed=missing > 0), each, note)
     much = f"Column {name!r} holds {len(levels)} different texts, more than the {MOST_LEVELS} allowed in a category"
     if named:
         raise RequestError(f"{much}; take it out of --features and --categorical.")
@@ -222,7 +231,3 @@ def centres_and_scales(found: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarr
     capped = ~level & (found.others > 0) & (widest > spread)
     scale = np.where(found.others > 0, np.maximum(spread, widest), highest - lowest)
     return centre, np.where(level, 1.0, scale), capped
-
-
-def _values(amount: int) -> str:
-    return "1 value" if amount == 1 else f"{amount} values"

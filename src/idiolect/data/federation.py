@@ -17,6 +17,7 @@ from idiolect.data.preparation import FEDERATED, Preparation
 from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
+from idiolect.record.words import counted
 
 if TYPE_CHECKING:  # which imports pyarrow
     from idiolect.data.preprocessing import Preprocessing
@@ -222,17 +223,12 @@ class Federation:
     def describe(self) -> list[str]:
         """Plain sentences: clients, rows, inputs, classes, how much clients differ."""
         counts = self.train.counts + self.validation.counts + self.test.counts
-        smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
-        shape = " x ".join(str(length) for length in self.input_shape) or "1"
+        rows, least, median, most = counts.sum(), counts.min(), np.median(counts), counts.max()
+        train, validate, test = (len(part.targets) for part in (self.train, self.validation, self.test))
+        shape = " x ".join(map(str, self.input_shape)) or "1"
         sentences = [
-            (
-                f"{self.clients} clients hold {int(counts.sum())} rows: at least {smallest}, median "
-                f"{median:g}, at most {largest}."
-            ),
-            (
-                f"{len(self.train.targets)} rows train, {len(self.validation.targets)} validate, "
-                f"{len(self.test.targets)} test."
-            ),
+            f"{self.clients} clients hold {rows} rows: at least {least}, median {median:g}, at most {most}.",
+            f"{train} rows train, {validate} validate, {test} test.",
             f"Each row has {shape} {'input' if shape == '1' else 'inputs'}.",
         ]
         if self.task.kind == "classification":
@@ -248,9 +244,8 @@ class Federation:
             sentences.append("The target is one number." if self.task.outputs == 1 else several)
             sentences.append(f"{self.label_skew():.1%} of the target's variance lies between clients.")
         if self.held_out is not None:
-            amount = self.held_out.clients
-            never = "client is held out and never trains" if amount == 1 else "clients are held out and never train"
-            sentences.append(f"{amount} further {never}.")
+            one, several = "further client is held out and never trains", "further clients are held out and never train"
+            sentences.append(f"{counted(self.held_out.clients, one, several)}.")
         return sentences
 
 
@@ -287,9 +282,8 @@ def assemble(
         # -1 for rows of clients that are not gathered now: those held out, or those that train
         position = place[rows.owner]
         *parts, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
-        # every part in the order of clients, which `Rows` needs: its offsets say where each begins
-        first, second, third = (_by_client(position, chosen) for chosen in parts)
-        train, validation, test = (_rows_at(rows, position, index, len(clients)) for index in (first, second, third))
+        found = (_rows_of(rows, position, chosen, len(clients)) for chosen in parts)
+        (train, first), (validation, second), (test, third) = found
         names = tuple(rows.names[client] for client in clients)
         check_training_weights(train, names)
         return cls(
@@ -332,16 +326,13 @@ def no_rows(like: Rows) -> Rows:
     return Rows(like.inputs[:0], like.targets[:0], np.zeros(like.clients + 1, np.int64), nothing)
 
 
-def _by_client(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Numbers of the chosen rows, client after client, each client's in their first order."""
+def _rows_of(rows: Owned, owner: np.ndarray, chosen: np.ndarray, clients: int) -> tuple[Rows, np.ndarray]:
+    """The chosen rows, client after client as `Rows` needs them, and their numbers."""
     index = np.flatnonzero(chosen)
     # stable: a stream of rows, and a split by time, keep the order they came in
-    return index[np.argsort(owner[index], kind="stable")]
-
-
-def _rows_at(rows: Owned, owner: np.ndarray, index: np.ndarray, clients: int) -> Rows:
+    index = index[np.argsort(owner[index], kind="stable")]
     weights = take_weights(rows.weights, index)
-    return Rows(rows.inputs[index], rows.targets[index], _offsets(owner[index], clients), weights)
+    return Rows(rows.inputs[index], rows.targets[index], _offsets(owner[index], clients), weights), index
 
 
 def _offsets(owner: np.ndarray, clients: int) -> np.ndarray:

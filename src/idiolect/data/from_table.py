@@ -18,14 +18,14 @@ from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, Owned, assemble
 from idiolect.data.kinds import NUMBER, TEXT, TRUTH, is_number
 from idiolect.data.names import encode_names, lookalike_warnings
-from idiolect.data.preparation import GIVEN, Preparation, small_client_warnings
+from idiolect.data.preparation import GIVEN, Learners, Preparation, small_client_warnings
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, Plan, Split, plan
-from idiolect.data.summaries import Learners
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read, require_columns
 from idiolect.data.target_columns import prepare_targets
+from idiolect.record.words import counted
 
 
 def federation_from_table(cls: type[Federation], source: object, request: TableRequest, dtype: DTypeLike) -> Federation:
@@ -56,9 +56,10 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     _refuse_too_large(fitted, inputs, values)
     # doubts are about columns that became inputs: what was left out has been said already
     used = [columns[column.name] for column in fitted.columns]
-    sent = preparation.only(np.flatnonzero(~planned.held_out))
+    training = np.flatnonzero(~planned.held_out)
+    sent = preparation.only(training)
     warnings = [
-        *(text for name, text in reading.column_warnings.items() if name in (*chosen, *request.targets)),
+        *(one.warning for name, one in reading.decisions.items() if name in (*chosen, *request.targets)),
         *lookalike_warnings(names, request.client),
         *_lookalike_levels(fitted),
         *doubts.left_out.values(),
@@ -67,12 +68,13 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
         *client_copy_warnings(used, owner),
         *_time_ties(columns, request.split.time_column, owner, planned),
         *settling_warnings(used, values, learners.training, len(fitted.task.classes)),
-        *small_client_warnings(sent, [names[client] for client in np.flatnonzero(~planned.held_out)]),
+        *small_client_warnings(sent, [names[client] for client in training]),
     ]
-    told = [reading.column_notes.get(name, "") for name in (*roles, *(column.name for column in used))]
-    every_note = (*reading.notes, *filter(None, told), *notes, *_split_notes(request.split), *task_notes, *fitted.notes)
+    shown = (*roles, *(column.name for column in used))
+    told = (reading.decisions[name].note for name in shown if name in reading.decisions)
+    every_note = (*reading.notes, *told, *notes, *_split_notes(request.split), *task_notes, *fitted.notes)
     rows = Owned(inputs, values, owner, names, fitted.task, groups, weights, kept, reading.table.num_rows)
-    made = assemble(cls, rows, planned, every_note, warnings, fitted)
+    made = assemble(cls, rows, planned, [*filter(None, every_note)], [*filter(None, warnings)], fitted)
     return dataclasses.replace(made, preparation=sent)
 
 
@@ -121,7 +123,7 @@ def drop_incomplete(table: pa.Table, roles: Mapping[str, str]) -> tuple[pa.Table
         if amount:
             present = pc.invert(missing)
             table, kept = table.filter(present), kept[present.to_numpy()]
-            rows, were = ("1 row", "was") if amount == 1 else (f"{amount} rows", "were")
+            rows, were = counted(amount, "row"), "was" if amount == 1 else "were"
             notes.append(f"{rows} without a value in {name!r} {were} dropped.")
     if table.num_rows == 0:
         raise RequestError("No row has both a client and a target; fill these columns.")
@@ -174,7 +176,7 @@ def _fit(
     if request.recipe is None:
         return Preprocessing.fit(columns, features, request, task, rows)
     learned = np.bincount(rows.owner[rows.training], minlength=len(rows.names))
-    return _given(request.recipe, request, features, task), Preparation(GIVEN, len(rows.names), learned)
+    return _given(request.recipe, request, features, task), Preparation(GIVEN, learned)
 
 
 def _given(recipe: Preprocessing, request: TableRequest, features: list[str], task: str) -> Preprocessing:
@@ -209,17 +211,13 @@ def _refuse_too_large(fitted: Preprocessing, inputs: np.ndarray, values: np.ndar
 
 def _split_notes(split: Split) -> list[str]:
     """What the columns that decide the split do: none of them is an input."""
-    notes = []
-    if split.group_column is not None:
-        notes.append(
-            f"Rows of a client with equal values in column {split.group_column!r} stay together in training, "
-            "validation or test rows; it is no input."
-        )
-    if split.time_column is not None:
-        notes.append(
-            f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."
-        )
-    return notes
+    group, time = split.group_column, split.time_column
+    together = (
+        f"Rows of a client with equal values in column {group!r} stay together in training, validation or test rows; "
+        "it is no input."
+    )
+    by_time = f"Column {time!r} splits each client's rows by time, newest rows test; it is no input."
+    return [note for column, note in ((group, together), (time, by_time)) if column is not None]
 
 
 def _time_ties(columns: Mapping[str, Column], time: str | None, owner: np.ndarray, planned: Plan) -> list[str]:
@@ -233,10 +231,9 @@ def _time_ties(columns: Mapping[str, Column], time: str | None, owner: np.ndarra
     tied = int((before >= after).sum())
     if not tied:
         return []
-    whose = "1 client has" if tied == 1 else f"{tied} clients have"
     return [
-        f"{whose} test rows of the same time in {time!r} as rows before them: the order of the table decided between "
-        "these."
+        f"{counted(tied, 'client has', 'clients have')} test rows of the same time in {time!r} as rows before "
+        "them: the order of the table decided between these."
     ]
 
 

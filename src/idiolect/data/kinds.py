@@ -184,8 +184,7 @@ def _number(text: str, decimal_comma: bool) -> float | int | None:
 
 
 def _truth(text: str, decimal_comma: bool) -> float | None:
-    value = _TRUTHS.get(text.lower())
-    return _number(text, decimal_comma) if value is None else value
+    return _TRUTHS.get(text.lower(), _number(text, decimal_comma))
 
 
 def _moment(text: str, decimal_comma: bool = False) -> int | None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -56,7 +56,14 @@ def _files(path: Path) -> list[Path]:
 def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
     users: dict[str, UserRows] = {}
     for file in files:
-        for user, rows in _users(file):
+        content = _content(file)
+        names, samples, data = (content[key] for key in KEYS)
+        if not (isinstance(names, list) and isinstance(samples, list) and isinstance(data, dict)):
+            raise RequestError(f"{file} is not a LEAF file: users and num_samples must be lists, user_data an object.")
+        if len(names) != len(samples):
+            raise RequestError(f"{file} names {len(names)} users but {len(samples)} sample counts.")
+        for user, amount in zip(names, samples):
+            rows = _rows_of(file, user, amount, data)
             if user in users:
                 raise RequestError(f"{file} repeats the user {user!r}; each user may appear once.")
             users[user] = rows
@@ -97,18 +104,6 @@ def next_token_targets(path: str | Path, inputs: np.ndarray, targets: np.ndarray
     sequences = np.full(inputs.shape, NO_TARGET, np.int32)
     sequences[:, -1] = targets
     return sequences
-
-
-def _users(file: Path) -> Iterator[tuple[str, UserRows]]:
-    """(user, {'x': [...], 'y': [...]}) of one file, checked."""
-    content = _content(file)
-    users, samples, data = (content[key] for key in KEYS)
-    if not (isinstance(users, list) and isinstance(samples, list) and isinstance(data, dict)):
-        raise RequestError(f"{file} is not a LEAF file: users and num_samples must be lists, user_data an object.")
-    if len(users) != len(samples):
-        raise RequestError(f"{file} names {len(users)} users but {len(samples)} sample counts.")
-    for user, amount in zip(users, samples):
-        yield user, _rows_of(file, user, amount, data)
 
 
 def _rows_of(file: Path, user: object, amount: object, data: Mapping[str, object]) -> UserRows:

@@ -17,15 +17,17 @@ from idiolect.core.data import Known, Rows
 from idiolect.data.federation import Federation, Places
 from idiolect.data.preparation import Preparation, Sent
 from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.split import PARTS
+from idiolect.data.split import PARTS
 from idiolect.data.store import open_rows, save_rows
 from idiolect.data.task import Task
 from idiolect.record.codec import from_json, to_json
 from idiolect.record.errors import DamagedError
 from idiolect.record.files import UNFINISHED, make_writable
 from idiolect.record.manifest import DONE, check_files, read_manifest, write_manifest
+from idiolect.record.words import first_line
 
 SCHEMA = 1
-PARTS = ("train", "validation", "test")
 HELD_OUT = "held_out"  # the folder of the clients that never train, inside that of those who do
 FACTS, ARRAYS, RECIPE = "pack.json", "arrays.npz", "preprocessing.json"
 Arrays = Mapping[str, np.ndarray]
@@ -84,9 +86,9 @@ def open_pack(folder: Path) -> Federation:
     except (RequestError, OSError, MemoryError):
         raise
     except Exception as error:  # a manifest proves that nothing changed, not that this program wrote it
-        first = (str(error).splitlines() or [""])[0]
         raise DamagedError(
-            f"The files in {folder} do not fit together ({type(error).__name__}: {first}); pack the rows again."
+            f"The files in {folder} do not fit together ({type(error).__name__}: {first_line(error)}); pack the rows "
+            "again."
         ) from error
 
 
@@ -185,4 +187,4 @@ def _preparation(facts: Facts, arrays: Arrays) -> Preparation | None:
         Sent(one.column, one.content, arrays[f"prepared_bytes_{number}"], one.download_bytes)
         for number, one in enumerate(facts.columns)
     )
-    return Preparation(facts.preparation, len(arrays["prepared_rows"]), arrays["prepared_rows"], tuple(sent))
+    return Preparation(facts.preparation, arrays["prepared_rows"], tuple(sent))

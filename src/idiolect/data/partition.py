@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.draws import generator
+from idiolect.record.words import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Partition:
 
 def iid(rows: int, clients: int, seed: int) -> Partition:
     """Every client uniformly drawn rows, equally many up to one."""
-    _check_enough(rows, clients)
+    _check(rows, clients)
     order = generator(seed, "iid").permutation(rows)
     assignment = np.empty(rows, np.int64)
     assignment[order] = np.arange(rows) % clients
@@ -65,7 +66,7 @@ def labels_per_client(
     no client drew replaces, on some client, a label that others hold too, so that no row is lost.
     """
     codes, distinct = _codes(labels)
-    _check_enough(codes.size, clients)
+    _check(codes.size, clients)
     low, high = (labels_per_client,) * 2 if isinstance(labels_per_client, int) else labels_per_client
     if not 1 <= low <= high <= distinct:
         raise RequestError(
@@ -83,8 +84,8 @@ def labels_per_client(
     ]
     held, swapped = _draw_holdings(draws, _raise_sizes(sizes, high, distinct), distinct)
     if swapped:
-        were = "label that no client had drawn was" if swapped == 1 else "labels that no client had drawn were"
-        notes.append(f"{swapped} {were} given to clients holding more common ones.")
+        were = counted(swapped, "label that no client had drawn was", "labels that no client had drawn were")
+        notes.append(f"{were} given to clients holding more common ones.")
     assignment = np.empty(codes.size, np.int64)
     for label in range(distinct):
         # in random order, so that the rows left over do not always go to the first clients
@@ -105,7 +106,7 @@ def label_ratio(labels: ArrayLike, clients: int, seed: int) -> Partition:
     codes, distinct = _codes(labels)
     if distinct != 2:
         raise RequestError(f"A label-ratio partition needs exactly 2 labels, got {distinct}; use dirichlet_labels.")
-    _check_enough(codes.size, clients)
+    _check(codes.size, clients)
     ratios = np.arange(1, clients + 1) / clients
     positives, total = int(codes.sum()), codes.size
     share = positives / total
@@ -135,7 +136,7 @@ def feature_clusters(inputs: np.ndarray, clients: int, seed: int) -> Partition:
 
     points = np.asarray(inputs, np.float64)
     points = points.reshape(len(points), -1)
-    _check_enough(len(points), clients)
+    _check(len(points), clients)
     start = int(generator(seed, "feature clusters").integers(2**31))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than clusters: filled below
@@ -151,8 +152,7 @@ def dirichlet_labels(labels: ArrayLike, clients: int, concentration: float, seed
     Small concentrations give most rows of a label to few clients; large ones give all clients the same mixture.
     """
     codes, distinct = _codes(labels)
-    _check_enough(codes.size, clients, at_least)
-    _check_concentration(concentration)
+    _check(codes.size, clients, at_least, concentration)
     draws = generator(seed, "dirichlet labels")
     assignment = np.empty(codes.size, np.int64)
     for label in range(distinct):
@@ -173,8 +173,7 @@ def dirichlet_mixtures(labels: ArrayLike, clients: int, concentration: float, se
     those who come later. Sizes differ by one row where clients do not divide the rows.
     """
     codes, distinct = _codes(labels)
-    _check_enough(codes.size, clients)
-    _check_concentration(concentration)
+    _check(codes.size, clients, concentration=concentration)
     draws = generator(seed, "dirichlet mixtures")
     pools = [list(draws.permutation(np.flatnonzero(codes == label))) for label in range(distinct)]
     assignment = np.empty(codes.size, np.int64)
@@ -186,19 +185,16 @@ def dirichlet_mixtures(labels: ArrayLike, clients: int, concentration: float, se
             shares = np.where(left, mixture, 0.0)
             shares = shares / shares.sum() if shares.sum() > 0 else left / left.sum()
             assignment[pools[draws.choice(distinct, p=shares)].pop()] = client
-    return Partition(
-        assignment,
-        (
-            f"{codes.size} rows were dealt out evenly to {clients} clients by Dirichlet({concentration:g}) mixtures "
-            f"of {distinct} labels.",
-        ),
+    note = (
+        f"{codes.size} rows were dealt out evenly to {clients} clients by Dirichlet({concentration:g}) mixtures "
+        f"of {distinct} labels."
     )
+    return Partition(assignment, (note,))
 
 
 def dirichlet_quantity(rows: int, clients: int, concentration: float, seed: int, at_least: int = 1) -> Partition:
     """Client sizes follow proportions from a symmetric Dirichlet distribution; rows are drawn uniformly."""
-    _check_enough(rows, clients, at_least)
-    _check_concentration(concentration)
+    _check(rows, clients, at_least, concentration)
     draws = generator(seed, "dirichlet quantity")
     shares = _dirichlet(draws, clients, concentration)
     assignment = np.empty(rows, np.int64)
@@ -239,7 +235,7 @@ def _codes(labels: ArrayLike) -> tuple[np.ndarray, int]:
     return codes.astype(np.int64), len(distinct)
 
 
-def _check_enough(rows: int, clients: int, at_least: int = 1) -> None:
+def _check(rows: int, clients: int, at_least: int = 1, concentration: float = 1.0) -> None:
     if clients < 1:
         raise RequestError(f"The number of clients must be at least 1, got {clients}.")
     if at_least < 1:
@@ -248,9 +244,6 @@ def _check_enough(rows: int, clients: int, at_least: int = 1) -> None:
         raise RequestError(
             f"{rows} rows cannot give {clients} clients at least {at_least} each; use fewer clients or more rows."
         )
-
-
-def _check_concentration(concentration: float) -> None:
     if not (np.isfinite(concentration) and concentration > 0):
         raise RequestError(
             f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for equal sizes."
@@ -293,13 +286,9 @@ def _tilted(ratios: np.ndarray, mean: float) -> np.ndarray:
 
 def _raise_sizes(sizes: np.ndarray, high: int, labels: int) -> np.ndarray:
     """Sizes as drawn, raised in client order where together they could not hold every label."""
-    sizes = sizes.copy()
-    for client in range(len(sizes)):
-        short = labels - int(sizes.sum())
-        if short <= 0:
-            break
-        sizes[client] += min(short, high - sizes[client])
-    return sizes
+    room = high - sizes
+    short = labels - sizes.sum() - (np.cumsum(room) - room)  # what the clients before leave lacking
+    return sizes + np.clip(short, 0, room)
 
 
 def _draw_holdings(draws: np.random.Generator, sizes: np.ndarray, labels: int) -> tuple[np.ndarray, int]:
@@ -331,15 +320,11 @@ def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray
 
 
 def _filled(assignment: np.ndarray, clients: int, notes: list[str], at_least: int = 1) -> Partition:
-    return Partition(assignment, (*notes, *_fill(assignment, clients, at_least)))
-
-
-def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
-    """Move rows, in place, from the largest clients to those with fewer than `at_least`; says how many."""
+    """The partition after rows were moved, in place, from the largest clients to those with fewer than `at_least`."""
     counts = np.bincount(assignment, minlength=clients)
     short = np.flatnonzero(counts < at_least)
     if short.size == 0:
-        return []
+        return Partition(assignment, tuple(notes))
     # rows by client; each client gives its last ones first
     order, ends = np.argsort(assignment, kind="stable"), np.cumsum(counts)
     moves = np.repeat(short, at_least - counts[short])
@@ -348,6 +333,7 @@ def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
         counts[donor] -= 1
         ends[donor] -= 1
         assignment[order[ends[donor]]] = client
-    return [
+    moved = (
         f"{len(moves)} rows were moved from the largest clients so that {short.size} others hold at least {at_least}."
-    ]
+    )
+    return Partition(assignment, (*notes, moved))

@@ -15,8 +15,7 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import Column, columns_of
 from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_column, own_scales, unscaled
 from idiolect.data.kinds import TEXT
-from idiolect.data.preparation import LOCAL, Preparation, Sent, sent_for
-from idiolect.data.summaries import Learners, Numbers
+from idiolect.data.preparation import LOCAL, Learners, Numbers, Preparation, sent_for
 from idiolect.data.tables import read_table, require_columns
 from idiolect.data.target_columns import FittedTargets, TargetColumns, fit_targets, target_values
 from idiolect.data.task import Task, label_name
@@ -57,16 +56,20 @@ class Preprocessing:
             f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to learn "
             "from in the training rows; name others with --features."
         )
-        recipe, sent = cls.of_fitted(fitted, targets, request, nothing)
+        learned = np.bincount(owner, minlength=clients)
+        recipe, preparation = cls.of_fitted(fitted, targets, request, learned, nothing)
         if request.preparation == LOCAL:
             recipe = _localized(recipe, fitted, rows.names, request.scaling)
-        return recipe, Preparation(request.preparation, clients, np.bincount(owner, minlength=clients), sent)
+        return recipe, preparation
 
     @classmethod
     def of_fitted(
-        cls, fitted: Mapping[str, Fitted], targets: FittedTargets, request: TableRequest, nothing: str
-    ) -> tuple[Preprocessing, tuple[Sent, ...]]:
-        """The recipe of fitted columns, and what was sent for it; `nothing` refuses a table without an input."""
+        cls, fitted: Mapping[str, Fitted], targets: FittedTargets, request: TableRequest, rows: np.ndarray, nothing: str
+    ) -> tuple[Preprocessing, Preparation]:
+        """The recipe of fitted columns, and what was sent for it; `nothing` refuses a table without an input.
+
+        `rows` are the clients' training rows. Where each is scaled by its own, no number of all is in the recipe.
+        """
         kept = tuple(found.column for found in fitted.values() if found.column is not None)
         warnings = tuple(filter(None, (found.warning for found in fitted.values())))
         if not kept:
@@ -74,7 +77,9 @@ class Preprocessing:
         notes = (*filter(None, (found.note for found in fitted.values())), *targets.notes)
         summaries = {name: found.sent for name, found in fitted.items() if found.sent is not None}
         sent = sent_for({**summaries, **targets.sent}, request.preparation)
-        return cls(kept, targets.column, notes, request.client, warnings), sent
+        columns = tuple(map(unscaled, kept)) if request.preparation == LOCAL else kept
+        recipe = cls(columns, targets.column, notes, request.client, warnings)
+        return recipe, Preparation(request.preparation, rows, sent)
 
     @property
     def task(self) -> Task:
@@ -164,10 +169,7 @@ class Preprocessing:
         """Regression outputs in the units of the table."""
         if self.target.classes:
             raise RequestError("Class numbers have no units; read names off task.classes instead.")
-        scales, centres = np.array(self.target.scales), np.array(self.target.centres)
-        if np.ndim(predictions) == 1:
-            return predictions * scales[0] + centres[0]
-        return predictions * scales + centres
+        return predictions * np.array(self.target.scales) + np.array(self.target.centres)
 
     def to_json(self) -> str:
         """Plain JSON that `from_json` reads back."""
@@ -179,9 +181,9 @@ class Preprocessing:
         """The recipe that `to_json` wrote."""
         try:
             content = json.loads(text)
-            own = content["own"]
+            own, kinds = content["own"], {kind.__name__: kind for kind in (NumberColumn, CategoryColumn)}
             return cls(
-                tuple(_column(entry) for entry in content["columns"]),
+                tuple(kinds[entry["kind"]](**_frozen(entry["column"])) for entry in content["columns"]),
                 TargetColumns(**_frozen(content["target"])),
                 tuple(content["notes"]),
                 content["client"],
@@ -190,11 +192,6 @@ class Preprocessing:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"This is not a preprocessing recipe ({error}); read what to_json wrote.") from error
-
-
-def _column(entry: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    kind = {kind.__name__: kind for kind in (NumberColumn, CategoryColumn)}[entry["kind"]]
-    return kind(**_frozen(entry["column"]))
 
 
 def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,4 +218,4 @@ def _localized(
             note = filled if found.column.indicator else ""
         said += [note] if note else []
     own = {name: tuple(tuple(scales[place]) for scales in each) for place, name in enumerate(clients)}
-    return dataclasses.replace(recipe, columns=tuple(map(unscaled, recipe.columns)), own=own, notes=tuple(said))
+    return dataclasses.replace(recipe, own=own, notes=tuple(said))

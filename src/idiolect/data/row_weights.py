@@ -9,6 +9,7 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
+from idiolect.record.words import counted
 
 
 def check_weights(
@@ -61,6 +62,6 @@ def weight_notes(values: np.ndarray, word: str) -> list[str]:
     notes = [f"{word} weighs rows in losses and scores, scaled to mean 1 over each client's rows; it is no input."]
     nothing = int((values == 0).sum())
     if nothing:
-        rows = "1 row of weight 0 is" if nothing == 1 else f"{nothing} rows of weight 0 are"
+        rows = counted(nothing, "row of weight 0 is", "rows of weight 0 are")
         notes.append(f"{rows} kept, but without any effect on losses and scores.")
     return notes

@@ -145,15 +145,13 @@ def mnist_writers(
             f"held_out must be at most {len(outside)}, the writers of the test images, got {held_out}; hold out fewer."
         )
     outside = outside[draw_held_out(tuple(str(int(writer)) for writer in outside), held_out, seed)]
-    inputs, labels, ids = [], [], []
-    for word, wanted in (("train", training), ("test", outside)):
-        chosen = np.isin(content[f"writer_{word}"], wanted)
-        inputs.append(scale_pixels(content[f"x_{word}"][chosen]))
-        labels.append(content[f"y_{word}"][chosen])
-        ids.append(content[f"writer_{word}"][chosen])
+    chosen = {"train": np.isin(content["writer_train"], training), "test": np.isin(content["writer_test"], outside)}
+    images, digits, owners = (
+        np.concatenate([content[f"{name}_{part}"][rows] for part, rows in chosen.items()])
+        for name in ("x", "y", "writer")
+    )
     asked = _Asked(split, [str(int(name)) for name in outside], seed)
-    images, digits, owners = (np.concatenate(parts) for parts in (inputs, labels, ids))
-    return asked.of_arrays(images, digits, owners, tuple("0123456789"))
+    return asked.of_arrays(scale_pixels(images), digits, owners, tuple("0123456789"))
 
 
 def libsvm(

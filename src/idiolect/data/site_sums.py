@@ -7,7 +7,7 @@ The very sums that `Preprocessing.fit` adds up in a simulation, but each site co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,21 +15,19 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column, columns_of
 from idiolect.data.doubtful import doubt_features
-from idiolect.data.feature_columns import Fitted, NumberColumn, fit_category, fit_number, own_scales, unscaled
+from idiolect.data.feature_columns import Fitted, NumberColumn, fit_category, fit_number, own_scales, summarise
 from idiolect.data.from_table import choose_features, drop_incomplete, plan_rows
 from idiolect.data.kinds import NUMBER, TEXT
 from idiolect.data.names import encode_names
-from idiolect.data.preparation import LOCAL, Preparation
+from idiolect.data.preparation import LOCAL, Numbers, Preparation, Texts, summarise_numbers
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.split import TEST, TRAIN, VALIDATION
-from idiolect.data.summaries import Numbers, Texts, summarise_numbers, summarise_texts
+from idiolect.data.split import PARTS, TRAIN
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read
 from idiolect.data.target_columns import FittedTargets, TargetColumns, prepare_targets, scale_targets, target_values
 from idiolect.data.task import check_counts, encode_labels
 
 Summary = Numbers | Texts  # of one site
-PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
 class SiteSums(NamedTuple):
@@ -56,40 +54,31 @@ def site_sums(source: object, request: TableRequest, count_classes: bool) -> Sit
     planned, _ = plan_rows(columns, request, owner, names)
     training = planned.parts == TRAIN
     found = {name: _summary(columns[name].take(training)) for name in doubts.kept}
-    counts: dict[str, int] = {}
-    if task == "classification":
-        targets, counts = _classes(columns[request.targets[0]], training)
-    else:
-        targets = _numbers(columns, request.targets, task, training)
+    targets, counts = _sums_of_targets(columns, request.targets, task, training)
     kinds = {name: columns[name].kind or TEXT for name in (*found, *request.targets) if columns[name].present}
-    rows = {word: int((planned.parts == part).sum()) for word, part in PARTS.items()}
+    rows = {word: int((planned.parts == part).sum()) for part, word in enumerate(PARTS)}
     return SiteSums(task, rows, kinds, found, targets, counts if count_classes else {})
 
 
 def _summary(column: Column) -> Summary:
-    owner = np.zeros(len(column), np.int64)
     if column.kind is None:
         raise RequestError(f"Column {column.name!r} must hold numbers or texts; convert it, or name it in data.drop.")
-    if column.kind == TEXT or column.has_long_integers:
-        return summarise_texts(column.texts, owner, 1)
-    return summarise_numbers(column.numbers, owner, 1)
+    return summarise(column, np.zeros(len(column), np.int64), 1)
 
 
-def _classes(column: Column, training: np.ndarray) -> tuple[dict[str, Summary], dict[str, int]]:
-    names, codes = encode_labels(column.labels)
-    counts = np.bincount(codes[training], minlength=len(names))
-    every = Texts((tuple(names),), np.zeros(1, np.int64))
-    return {column.name: every}, dict(zip(names, counts.tolist()))
-
-
-def _numbers(
+def _sums_of_targets(
     columns: Mapping[str, Column], names: tuple[str, ...], task: str, training: np.ndarray
-) -> dict[str, Summary]:
+) -> tuple[dict[str, Summary], dict[str, int]]:
+    """What is said of the targets, and the training rows of each class."""
+    if task == "classification":
+        classes, codes = encode_labels(columns[names[0]].labels)
+        counts = np.bincount(codes[training], minlength=len(classes))
+        return {names[0]: Texts((classes,), np.zeros(1, np.int64))}, dict(zip(classes, counts.tolist()))
     values = target_values([columns[name] for name in names])
     if task == "counts":
         check_counts(values, f"the target {names[0]!r}")
     owner = np.zeros(int(training.sum()), np.int64)
-    return {name: summarise_numbers(own, owner, 1) for name, own in zip(names, values[training].T)}
+    return {name: summarise_numbers(own, owner, 1) for name, own in zip(names, values[training].T)}, {}
 
 
 def to_facts(sums: SiteSums) -> dict[str, Any]:
@@ -137,11 +126,11 @@ def recipe_of(sums: Mapping[str, SiteSums], request: TableRequest) -> tuple[Prep
     first = next(iter(sums.values()))
     fitted = {name: _fit(name, sums, request) for name in first.features}
     nothing = "No feature column can be an input at all sites."
-    recipe, sent = Preprocessing.of_fitted(fitted, _fit_targets(sums, request), request, nothing)
-    if request.preparation == LOCAL:  # each site scales by its own numbers, which no other sees
-        recipe = dataclasses.replace(recipe, columns=tuple(map(unscaled, recipe.columns)), notes=(_BY_OWN,))
     rows = np.array([one.rows["train"] for one in sums.values()])
-    return recipe, Preparation(request.preparation, len(sums), rows, sent)
+    recipe, preparation = Preprocessing.of_fitted(fitted, _fit_targets(sums, request), request, rows, nothing)
+    if request.preparation == LOCAL:  # each site scales by its own numbers, which no other sees
+        recipe = dataclasses.replace(recipe, notes=(_BY_OWN,))
+    return recipe, preparation
 
 
 _BY_OWN = "Each site's numbers are centred and scaled by its own training rows; numeric targets keep their units."
@@ -213,22 +202,17 @@ def _joined(each: list[Any]) -> Texts:
     return Texts(tuple(one.levels[0] for one in texts), np.concatenate([one.missing for one in texts]))
 
 
-def _common_classes(target: str, levels: Iterable[Iterable[str]], numbers: bool) -> tuple[str, ...]:
-    """The classes of all sites, in the order of numbers where they are."""
-    # a site may lack a class; all sites number the same ones
-    every = set[str]().union(*levels)
-    if len(every) < 2:
-        raise RequestError(f"The target {target!r} is the same at all sites; choose a column that varies.")
-    return tuple(sorted(every, key=float) if numbers else sorted(every))
-
-
 def _fit_targets(sums: Mapping[str, SiteSums], request: TableRequest) -> FittedTargets:
     names, task = request.targets, next(iter(sums.values())).task
     each = {name: [one.targets[name] for one in sums.values()] for name in names}
     kinds = tuple(_kind(name, sums) for name in names)
     if task == "classification":
         texts = _joined(each[names[0]])
-        classes = _common_classes(names[0], texts.levels, kinds[0] == NUMBER)
+        # a site may lack a class; all sites number the same ones
+        every = set[str]().union(*texts.levels)
+        if len(every) < 2:
+            raise RequestError(f"The target {names[0]!r} is the same at all sites; choose a column that varies.")
+        classes = tuple(sorted(every, key=float if kinds[0] == NUMBER else None))
         return FittedTargets(TargetColumns(names, classes, kinds=kinds), {names[0]: texts}, [])
     numbers = {name: _stacked([one for one in parts if isinstance(one, Numbers)]) for name, parts in each.items()}
     return scale_targets(names, kinds, task, numbers, request.of_targets)
@@ -236,11 +220,6 @@ def _fit_targets(sums: Mapping[str, SiteSums], request: TableRequest) -> FittedT
 
 def scaled_by_own(recipe: Preprocessing, sums: SiteSums, site: str, scaling: str) -> Preprocessing:
     """The recipe where each site is scaled by its own rows: its numbers stay with it."""
-    columns = [column.name for column in recipe.columns if isinstance(column, NumberColumn)]
-    each = [own_scales(_stacked([_number(sums.features[name])]), scaling)[0].tolist() for name in columns]
-    return dataclasses.replace(recipe, own={site: tuple((one[0], one[1], one[2]) for one in each)})
-
-
-def _number(summary: Summary) -> Numbers:
-    assert isinstance(summary, Numbers)
-    return summary
+    said = [sums.features[column.name] for column in recipe.columns if isinstance(column, NumberColumn)]
+    each = [own_scales(one, scaling)[0].tolist() for one in said if isinstance(one, Numbers)]
+    return dataclasses.replace(recipe, own={site: tuple(map(tuple, each))})

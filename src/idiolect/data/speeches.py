@@ -13,9 +13,7 @@ from idiolect.data.compressed import read_bytes
 from idiolect.data.dataset_files import dataset_file
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import NO_TARGET
-from idiolect.data.split import HeldOut, Split, part_sizes
-
-PARTS = ("train", "validation", "test")
+from idiolect.data.split import PARTS, HeldOut, Split, part_sizes
 
 
 def shakespeare(

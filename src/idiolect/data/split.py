@@ -11,8 +11,10 @@ import numpy as np
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.draws import generator, rank
+from idiolect.record.words import counted
 
 TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 3
+PARTS = ("train", "validation", "test")  # by these numbers
 SPELLINGS = {
     "train": TRAIN,
     "training": TRAIN,
@@ -101,13 +103,18 @@ def plan(
     elif times is not None:
         drawn = False
         parts = np.empty(len(owner), np.int8)
-        for rows in np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1]):
+        for rows in _by_client(owner, len(names)):
             parts[rows] = split_by_time(times[rows], split.fractions)
     else:
         parts = draw.deal(np.zeros(len(owner), np.int8), split.fractions, "split")
     notes += _notes(parts, owner, counts, given is not None)
-    chosen = np.zeros(1, bool) if least == 1 else choose_held_out(names, held_out, seed)
+    chosen = np.zeros(1, bool) if least == 1 else draw_held_out(names, held_out, seed, least)
     return Plan(parts, chosen, tuple(notes), drawn)
+
+
+def _by_client(owner: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Each client's rows, in the order in which they stand."""
+    return np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner, minlength=clients))[:-1])
 
 
 class _Draw(NamedTuple):
@@ -120,21 +127,28 @@ class _Draw(NamedTuple):
 
     def deal(self, parts: np.ndarray, fractions: tuple[float, float, float], purpose: str) -> np.ndarray:
         """The parts with every client's training rows dealt out by fractions."""
-        dealt = parts.copy()
-        training = np.flatnonzero(parts == TRAIN)
-        order = training[np.argsort(self.owner[training], kind="stable")]
-        counts = np.bincount(self.owner[training], minlength=len(self.names))
-        for name, rows in zip(self.names, np.split(order, np.cumsum(counts)[:-1])):
-            units = (
-                np.arange(len(rows)) if self.groups is None else np.unique(self.groups[rows], return_inverse=True)[1]
-            )
+        dealt, training = parts.copy(), np.flatnonzero(parts == TRAIN)
+        for name, places in zip(self.names, _by_client(self.owner[training], len(self.names))):
+            rows, units = training[places], np.arange(len(places))
+            if self.groups is not None:
+                units = np.unique(self.groups[rows], return_inverse=True)[1]
             dealt[rows] = split_units(units, fractions, generator(self.seed, purpose, name))
         return dealt
 
     def as_given(self, given: np.ndarray, split: Split) -> tuple[np.ndarray, bool]:
         """The parts that a column names, and whether validation rows are drawn because it names none."""
-        parts = _given_parts(given)
-        _require_training_rows(parts, self.owner, self.names)
+        distinct, codes = np.unique(given.astype(str), return_inverse=True)
+        words = [value.strip().lower() for value in distinct]
+        unknown = next((str(value) for value, word in zip(distinct, words) if word not in SPELLINGS), None)
+        if unknown is not None:
+            raise RequestError(f"A split column must say train, validation or test, got {unknown!r}.")
+        parts = np.array([SPELLINGS[word] for word in words], np.int8)[codes]
+        training = np.bincount(self.owner[parts == TRAIN], minlength=len(self.names))
+        if training.min() == 0:
+            raise RequestError(
+                f"Every client needs a training row, but the split column gives "
+                f"{self.names[int(training.argmin())]!r} none; mark one of its rows 'train' or leave the client out."
+            )
         # rows that a column names to validate are the user's choice, and no others will do
         drawn = not (parts == VALIDATION).any()
         if drawn and split.validation > 0:  # the column says train or test alone
@@ -206,19 +220,11 @@ def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, i
     return sizes[0], sizes[1], sizes[2], sizes[3]
 
 
-def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
-    """Booleans per client, of which two at least train."""
-    chosen = draw_held_out(names, held_out, seed)
-    if (~chosen).sum() < 2:
-        raise RequestError(
-            f"held_out must leave at least 2 of {len(names)} clients to train, got {chosen.sum()} held "
-            "out; hold out fewer."
-        )
-    return chosen
+def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int, leave: int = 0) -> np.ndarray:
+    """Booleans per client, of which `leave` at least train.
 
-
-def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
-    """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
+    A number or fraction is drawn by a rank of each name, whatever their order.
+    """
     if isinstance(held_out, (int, float, np.integer, np.floating)):
         # by a hash of each name: a client that joins or leaves moves no other client in or out
         wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
@@ -230,8 +236,14 @@ def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.nd
             raise RequestError(
                 f"held_out names the client {unknown!r}, which is not in the data.{nearest(unknown, names)}"
             )
-    chosen = set(wanted)
-    return np.array([name in chosen for name in names], bool)
+    taken = set(wanted)
+    chosen = np.array([name in taken for name in names], bool)
+    if (~chosen).sum() < leave:
+        raise RequestError(
+            f"held_out must leave at least {leave} of {len(names)} clients to train, got {chosen.sum()} held "
+            "out; hold out fewer."
+        )
+    return chosen
 
 
 def _amount(held_out: float, clients: int) -> int:
@@ -244,48 +256,23 @@ def _amount(held_out: float, clients: int) -> int:
     return int(held_out) if whole else round(float(held_out) * clients)
 
 
-def _given_parts(given: np.ndarray) -> np.ndarray:
-    distinct, codes = np.unique(given.astype(str), return_inverse=True)
-    parts = []
-    for value in distinct:
-        word = value.strip().lower()
-        if word not in SPELLINGS:
-            raise RequestError(f"A split column must say train, validation or test, got {str(value)!r}.")
-        parts.append(SPELLINGS[word])
-    return np.array(parts, np.int8)[codes]
-
-
-def _require_training_rows(parts: np.ndarray, owner: np.ndarray, names: tuple[str, ...]) -> None:
-    training = np.bincount(owner[parts == TRAIN], minlength=len(names))
-    if training.min() == 0:
-        without = names[int(training.argmin())]
-        raise RequestError(
-            f"Every client needs a training row, but the split column gives {without!r} none; "
-            "mark one of its rows 'train' or leave the client out."
-        )
-
-
 def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool) -> list[str]:
+    """Who has no rows of a part though it has several rows, and which rows no part has."""
+    notes = []
     ones, unused = int((counts == 1).sum()), int((parts == UNUSED).sum())
-    notes = [_note_of_part(word, owner[parts == part], counts, given) for word, part in _WANTED]
     if ones:
-        single = f"{ones} clients have a single row each: it trains, and they have no validation or test rows."
-        one = "1 client has a single row: it trains, and the client has no validation or test rows."
-        notes.insert(0, one if ones == 1 else single)
+        one = "client has a single row: it trains, and the client has no validation or test rows."
+        several = "clients have a single row each: it trains, and they have no validation or test rows."
+        notes.append(counted(ones, one, several))
+    for word, part in (("validation", VALIDATION), ("test", TEST)):
+        present = np.bincount(owner[parts == part], minlength=len(counts)) > 0
+        without = int((~present & (counts > 1)).sum())
+        if without and present.any():
+            who = counted(without, "client with more than one row has", "clients with more than one row have")
+            notes.append(f"{who} too few for {word} rows.")
+        elif without and given:  # or else that was to be expected
+            notes.append(f"The split column gives no {word} rows to any client.")
     if unused:
-        rows = "1 row is" if unused == 1 else f"{unused} rows are"
+        rows = counted(unused, "row is", "rows are")
         notes.append(f"{rows} not used, because the split fractions sum to less than 1.")
-    return list(filter(None, notes))
-
-
-_WANTED = (("validation", VALIDATION), ("test", TEST))
-
-
-def _note_of_part(word: str, owner: np.ndarray, counts: np.ndarray, given: bool) -> str:
-    """Who has no such rows though it has several; nothing where that was to be expected."""
-    present = np.bincount(owner, minlength=len(counts)) > 0
-    without = int((~present & (counts > 1)).sum())
-    if without and present.any():
-        who, have = ("1 client", "has") if without == 1 else (f"{without} clients", "have")
-        return f"{who} with more than one row {have} too few for {word} rows."
-    return f"The split column gives no {word} rows to any client." if without and given else ""
+    return notes

@@ -19,6 +19,7 @@ from idiolect.data.columns import Column, decoded
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
 from idiolect.data.delimited import Delimited, read_delimited
 from idiolect.data.kinds import DATE, KINDS, MISSING_MARKS, NUMBER, TEXT, Decision, convert, decide
+from idiolect.record.words import first_line
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
@@ -26,12 +27,11 @@ Kinds = Mapping[str, str]
 
 
 class Reading(NamedTuple):
-    """A table and what had to be guessed to read it: about the file, and by column notes and warnings."""
+    """A table and what had to be guessed to read it: about the file, and by column."""
 
     table: pa.Table
     notes: tuple[str, ...]
-    column_notes: dict[str, str]
-    column_warnings: dict[str, str]
+    decisions: dict[str, Decision]  # about columns of texts
     written: pa.Table  # the cells before anything was guessed
     of_text: bool  # whether they come from a text file
 
@@ -119,9 +119,7 @@ def _read_columns(table: pa.Table, kinds: Kinds, written: Delimited | None) -> R
         else:
             data = column.conform(kinds[name]) if name in kinds and column.present else column.data
         columns.append(data)
-    notes = {name: decision.note for name, decision in decisions.items() if decision.note}
-    doubts = {name: decision.warning for name, decision in decisions.items() if decision.warning}
-    return Reading(pa.table(columns, names=table.column_names), (), notes, doubts, table, of_text=written is not None)
+    return Reading(pa.table(columns, names=table.column_names), (), decisions, table, of_text=written is not None)
 
 
 def _read_texts(
@@ -180,7 +178,7 @@ def _read_file(path: Path) -> pa.Table | Delimited:
         table.validate(full=True)  # a damaged file may hold offsets that point nowhere
         return table
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        first = (str(error).splitlines() or ["it cannot be read"])[0]
+        first = first_line(error, "it cannot be read")
         raise RequestError(
             f"{path} ({len(content)} bytes) is not a whole {suffix[1:]} file: {first}; write it again."
         ) from error
@@ -199,7 +197,7 @@ def _from_frame(source: object) -> pa.Table:
             if hasattr(source, "__arrow_c_stream__"):
                 return pa.table(source)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        first = first_line(error, type(error).__name__)
         raise RequestError(f"The {type(source).__name__} cannot become a table: {first}.") from error
     raise RequestError(
         f"A table must be a path or an Arrow-compatible frame, got {type(source).__name__}; "

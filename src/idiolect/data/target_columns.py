@@ -12,7 +12,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, NUMBER, TEXT, convert, is_number
-from idiolect.data.summaries import Learners, Numbers, Texts, add_numbers, summarise_numbers, summarise_texts
+from idiolect.data.preparation import Learners, Numbers, Texts, add_numbers, summarise_numbers, summarise_texts
 from idiolect.data.task import FEW_VALUES, check_counts, encode_labels, infer_kind
 
 
@@ -31,21 +31,14 @@ class TargetColumns:
     counts: bool = False
 
 
-class Prepared(NamedTuple):
-    """The columns with targets of the task's kind, the task, and how it was found."""
-
-    columns: dict[str, Column]
-    task: str
-    notes: list[str]
-
-
-def prepare_targets(columns: dict[str, Column], targets: tuple[str, ...], task: str | None) -> Prepared:
-    """Decide the task where it is not given; texts that are numbers become numbers for a regression."""
+def prepare_targets(
+    columns: dict[str, Column], targets: tuple[str, ...], task: str | None
+) -> tuple[dict[str, Column], str, list[str]]:
+    """The columns with targets of the task's kind, the task, decided where it is not given, and what was done."""
     notes: list[str] = []
     if task is None:
-        task, reason = _infer_task(columns, targets)
-        notes.append(reason)
-    return Prepared(columns | {name: _as_target(columns[name], task, notes) for name in targets}, task, notes)
+        task, *notes = _infer_task(columns, targets)
+    return columns | {name: _as_target(columns[name], task, notes) for name in targets}, task, notes
 
 
 def _as_target(column: Column, task: str, notes: list[str]) -> Column:

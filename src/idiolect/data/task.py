@@ -55,10 +55,8 @@ def infer_kind(values: np.ndarray) -> tuple[str, str]:
         return "classification", f"The target holds {word}, so the task is classification; {override}."
     distinct = np.unique(values)
     whole = bool(np.all(np.isfinite(distinct)) and np.all(distinct == np.round(distinct)))
-    if whole and len(distinct) <= FEW_VALUES:
-        kind, amount = "classification", "different whole numbers"
-    else:
-        kind, amount = "regression", "different numbers"
+    labels = whole and len(distinct) <= FEW_VALUES
+    kind, amount = ("classification", "different whole numbers") if labels else ("regression", "different numbers")
     hint = " (counts, if it counts events)" if whole and kind == "regression" and distinct[0] >= 0 else ""
     return kind, f"The target holds {len(distinct)} {amount}, so the task is {kind}; {override}{hint}."
 
@@ -108,7 +106,9 @@ def label_doubts(
 ) -> list[str]:
     """Sentences about labels that look like slips; `names` and `codes` are those of `encode_labels`."""
     doubts = []
-    negative = _negative(values, names)
+    # -1 against 1 is a usual pair of classes
+    doubtful = values.dtype.kind in "if" and set(names) != {"-1", "1"}
+    negative = len(np.unique(values[values < 0])) if doubtful else 0
     if negative:
         others = f", and {negative - 1} other negative labels likewise" if negative > 1 else ""
         row = int(np.argwhere(codes == 0)[0][0])
@@ -126,10 +126,3 @@ def label_doubts(
             "slip."
         )
     return doubts
-
-
-def _negative(values: np.ndarray, names: tuple[str, ...]) -> int:
-    """How many different labels are negative; -1 against 1 is a usual pair of classes."""
-    if values.dtype.kind not in "if" or set(names) == {"-1", "1"}:
-        return 0
-    return len(np.unique(values[values < 0]))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from idiolect.core.checks import RequestError
 from idiolect.data.packs import save_pack
@@ -11,10 +12,21 @@ from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import Spec
 
 
-def pack(spec: Spec, folder: Path) -> list[str]:
-    """Write the rows of a spec into a new folder; returns sentences about them."""
+class Packed(NamedTuple):
+    """What was packed."""
+
+    folder: str
+    clients: int
+    rows: int
+    notes: list[str]
+
+
+def pack(spec: Spec, folder: Path) -> Packed:
+    """Write the rows of a spec into a new folder."""
     federation, problem = build_data(spec.data, spec.training.precision)
     if problem is not None:
         raise RequestError(f"The source {spec.data.source!r} is made anew by every run; name rows of your own to pack.")
     save_pack(folder, federation)
-    return [*federation.describe(), *federation.notes, *(f"Warning: {text}" for text in federation.warnings)]
+    rows = sum(len(part.targets) for part in (federation.train, federation.validation, federation.test))
+    warnings = (f"Warning: {text}" for text in federation.warnings)
+    return Packed(str(folder), federation.clients, rows, [*federation.describe(), *federation.notes, *warnings])

@@ -30,12 +30,16 @@ class Breakdown(NamedTuple):
         return {name: np.asarray(count) / safe for name, count in self._asdict().items()}
 
 
+KINDS = Breakdown._fields  # of rows, by which of the two models is right
+
+
+def kinds_of(shared: Array, personal: Array, real: Array) -> Breakdown:
+    """Booleans in the place of counts: which of the real rows are right with which models."""
+    only = real & shared & ~personal, real & ~shared & personal
+    return Breakdown(real & shared & personal, *only, real & ~shared & ~personal)
+
+
 def breakdown(shared_correct: Array, personal_correct: Array, mask: Array) -> Breakdown:
     """Count rows over the last axis: both right, shared only, personal only, neither; padding is in none."""
-    shared, personal, real = (flags.astype(bool) for flags in (shared_correct, personal_correct, mask))
-    return Breakdown(
-        both=(real & shared & personal).sum(-1),
-        shared_only=(real & shared & ~personal).sum(-1),
-        personal_only=(real & ~shared & personal).sum(-1),
-        neither=(real & ~shared & ~personal).sum(-1),
-    )
+    flags = (flag.astype(bool) for flag in (shared_correct, personal_correct, mask))
+    return Breakdown(*(kind.sum(-1) for kind in kinds_of(*flags)))

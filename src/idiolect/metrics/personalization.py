@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Array
+from idiolect.metrics.instances import KINDS
 from idiolect.metrics.scores import correct_positions, mean_of_rows
 from idiolect.metrics.summary import summarise
 from idiolect.record.schema import Breakdown, Personalization
 
-KINDS = ("both", "shared_only", "personal_only", "neither")  # of rows, by which of the two models is right
 _NAN = float("nan")
 _TIE = 1e-6  # float32 shares of sequences: the same number of positions right in other rows is a tie
 

@@ -21,7 +21,13 @@ def gain_estimates(gains: ArrayLike, test_over_train: ArrayLike) -> Estimates:
     """
     values = np.asarray(gains, float)
     known = np.isfinite(values)
-    return _corrected(paired_estimates(np.where(known, values, 0.0), known), test_over_train)
+    found = paired_estimates(np.where(known, values, 0.0), known)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # J splits that overlap tell as much as that many independent ones
+        independent = 1 / (1 / found.observations + np.asarray(test_over_train, float))
+        error = found.error * np.sqrt(found.observations / independent)
+    # the skew of overlapping splits is not known, and a wrong one would shift the interval: none
+    return found._replace(error=error, observations=independent, skew=np.zeros_like(found.value))
 
 
 def score_estimates(scores: ArrayLike, test_over_train: ArrayLike) -> Estimates:
@@ -65,12 +71,3 @@ def one_split(found: Estimates, test_over_train: ArrayLike) -> Estimates:
     """
     with np.errstate(invalid="ignore"):
         return found._replace(error=found.error * np.sqrt(1 + np.asarray(test_over_train, float)))
-
-
-def _corrected(found: Estimates, test_over_train: ArrayLike) -> Estimates:
-    """The error of J splits that overlap, told as that of fewer independent ones: 1 / (1/J + test / train)."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        independent = 1 / (1 / found.observations + np.asarray(test_over_train, float))
-        error = found.error * np.sqrt(found.observations / independent)
-    # the skew of overlapping splits is not known, and a wrong one would shift the interval: none
-    return found._replace(error=error, observations=independent, skew=np.zeros_like(found.value))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
-from idiolect.metrics.personalization import KINDS
+from idiolect.metrics.instances import kinds_of
 
 
 class Routing(NamedTuple):
@@ -41,8 +41,7 @@ def routing_report(
         )
     shares, real = shares.reshape(len(shares), -1, len(names)), real.reshape(len(real), -1)
     shared, personal = (np.asarray(flags, bool).reshape(real.shape) for flags in (shared_correct, personal_correct))
-    kinds = (shared & personal, shared & ~personal, ~shared & personal, ~shared & ~personal)
-    rows = {name: real & kind for name, kind in zip(KINDS, kinds)}
+    rows = kinds_of(shared, personal, real)._asdict()
     taken = shares >= 0.5
     # a client without rows computes nothing; padding takes no way
     ways = [np.all((taken == way) | ~real[:, :, None], axis=1) for way in (True, False)]

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.data import Array
-from idiolect.metrics.masked import floating, mean_over_rows, mean_where, row_weights, worst_if_nan
+from idiolect.metrics.masked import divided, floating, mean_over_rows, mean_where, row_weights, worst_if_nan
 from idiolect.metrics.number_scores import (
     absolute_error_rows,
     mae,
@@ -36,7 +36,6 @@ from idiolect.metrics.number_scores import (
     squared_error,
     squared_error_rows,
 )
-from idiolect.metrics.ranking import weighted_rank_area
 
 RARE_FRACTION = 0.10  # under this fraction of the rows a class is rare enough for accuracy to mislead
 
@@ -121,9 +120,7 @@ def balanced_accuracy(outputs: Array, targets: Array, mask: Array, weights: Arra
     rows = nothing.at[classes].add(counted, mode="drop")
     hits = nothing.at[classes].add(right, mode="drop")
     present = rows > 0
-    if weights is not None:
-        return mean_where(hits / jnp.where(present, rows, 1), present)
-    return mean_where(hits / jnp.maximum(rows, 1), present)
+    return mean_where(hits / jnp.where(present, rows, 1), present)
 
 
 def _of_positions(weights: Array, targets: Array) -> Array:
@@ -142,8 +139,11 @@ def auc(outputs: Array, targets: Array, mask: Array, weights: Array | None = Non
     counted = None if weights is None else row_weights(real, _of_positions(weights, targets), logits.dtype)
 
     def area(ranks: Array, positive: Array) -> Array:
+        # A row without an answer loses every comparison it is in.
+        ranks = jnp.where(jnp.isnan(ranks), jnp.where(positive, -jnp.inf, jnp.inf), ranks)
+        ranks = jnp.where(ranks == 0, 0, ranks)  # -0.0 and 0.0 are one value, hence one rank
         if counted is not None:
-            return weighted_rank_area(ranks, positive, counted)
+            return _weighted_rank_area(ranks, positive, counted)
         return _rank_area(ranks, positive, real)
 
     if logits.shape[1] == 2:
@@ -162,9 +162,6 @@ def auc(outputs: Array, targets: Array, mask: Array, weights: Array | None = Non
 def _rank_area(ranks: Array, positive: Array, real: Array) -> Array:
     """Mann-Whitney U / (positives x negatives), exact for up to half a million rows."""
     positive, negative = real & positive, real & ~positive
-    # A row without an answer loses every comparison it is in.
-    ranks = jnp.where(jnp.isnan(ranks), jnp.where(positive, -jnp.inf, jnp.inf), ranks)
-    ranks = jnp.where(ranks == 0, 0, ranks)  # -0.0 and 0.0 are one value, hence one rank
     negatives, positives = jnp.sum(negative, dtype=jnp.int32), jnp.sum(positive, dtype=jnp.int32)
     ordered = jnp.sort(jnp.where(negative, ranks, jnp.inf))  # the negatives first, then only infinities
     below = jnp.searchsorted(ordered, ranks, side="left").astype(jnp.int32)
@@ -175,6 +172,16 @@ def _rank_area(ranks: Array, positive: Array, real: Array) -> Array:
     total = high.astype(ranks.dtype) * 4096 + low.astype(ranks.dtype)
     pairs = negatives.astype(ranks.dtype) * positives.astype(ranks.dtype)
     return jnp.where(pairs > 0, total / (2 * jnp.maximum(pairs, 1)), jnp.nan)
+
+
+def _weighted_rank_area(ranks: Array, positive: Array, weights: Array) -> Array:
+    """sum of w_i w_j over pairs that are in order, ties by half, over that of all pairs; rows of weight 0 are none."""
+    wins, losses = jnp.where(positive, weights, 0), jnp.where(positive, 0, weights)
+    order = jnp.argsort(ranks)
+    # of the first k ranks the weight of the negatives, k = 0, 1, ...
+    passed = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(losses[order])])
+    below, up_to = (passed[jnp.searchsorted(ranks[order], ranks, side=side)] for side in ("left", "right"))
+    return divided(jnp.sum(wins * (below + up_to)), 2 * jnp.sum(wins) * jnp.sum(losses))
 
 
 def _classification(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Array, Array]:
@@ -307,7 +314,7 @@ def _class_shares(class_fractions: Iterable[float] | None) -> list[float]:
     return shares
 
 
-_OF_NUMBERS = {"regression": ("squared_error", "a number"), "counts": ("poisson_deviance", "a count")}
+_OF_NUMBERS = {"regression": "a number", "counts": "a count"}
 
 
 def default_score(task_kind: str, class_fractions: Iterable[float] | None = None) -> tuple[str, str]:
@@ -316,11 +323,9 @@ def default_score(task_kind: str, class_fractions: Iterable[float] | None = None
     Accuracy, unless the rarest class that occurs holds under 10 % of all rows and under half of an even share
     (ten even classes are not imbalanced): then `auc` for two classes, `balanced_accuracy` for more.
     """
+    name = proper_score(task_kind)
     if task_kind in _OF_NUMBERS:
-        name, target = _OF_NUMBERS[task_kind]
-        return name, f"Scored by {name} (mean over rows, lower is better): the target is {target}."
-    if task_kind != "classification":
-        raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
+        return name, f"Scored by {name} (mean over rows, lower is better): the target is {_OF_NUMBERS[task_kind]}."
     shares = _class_shares(class_fractions)
     rarest, commonest, classes = min(shares), max(shares), len(shares)
     if classes == 1 or rarest >= min(RARE_FRACTION, 0.5 / classes):

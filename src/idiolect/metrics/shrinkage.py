@@ -46,7 +46,8 @@ def expected_gains(found: Estimates) -> Intervals:
     own = student_intervals(found)
     if used.sum() < FEWEST:
         return own
-    error = _width(own, found)
+    # the error that makes Student's interval as wide as the one corrected for skewness
+    error = (own.high - own.low) / (2 * stats.t.ppf(0.975, np.where(found.freedom > 0, found.freedom, np.nan)))
     known = (found.value[used], error[used] ** 2, found.freedom[used])
     # evenly thinned, without a draw: the same scores give the same answer
     sample = np.unique(np.linspace(0, used.sum() - 1, min(used.sum(), _MOST)).astype(int))
@@ -61,11 +62,6 @@ def expected_gains(found: Estimates) -> Intervals:
     value, low, high = (part.copy() for part in own)
     value[used], low[used], high[used] = (known[0] + moved + sign * half for sign in (0, -1, 1))
     return Intervals(value, low, high)
-
-
-def _width(own: Intervals, found: Estimates) -> np.ndarray:
-    """The standard error that makes Student's interval as wide as the one corrected for skewness."""
-    return (own.high - own.low) / (2 * stats.t.ppf(0.975, np.where(found.freedom > 0, found.freedom, np.nan)))
 
 
 class _Population(NamedTuple):

@@ -65,7 +65,11 @@ class Gain(NamedTuple):
 
 def summarise(values: ArrayLike, higher_is_better: bool) -> Summary:
     """Summarise one number per client."""
-    scores = _one_per_client("values", values)
+    scores = np.asarray(values, float)
+    if scores.ndim != 1:
+        raise RequestError(
+            f"values must hold one number per client, got shape {scores.shape}. Pass a (clients,) array."
+        )
     present = np.sort(scores[~np.isnan(scores)])
     missing = scores.size - present.size
     if present.size == 0:
@@ -86,12 +90,11 @@ def paired_gain(candidate: ArrayLike, reference: ArrayLike, higher_is_better: bo
     if present.size == 0:
         return Gain(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
     low, high = student_interval(present)
-    better, worse = int((present > 0).sum()), int((present < 0).sum())
-    counts = (better, worse, present.size - better - worse)
-    better_percent, worse_percent, equal_percent = (100.0 * count / present.size for count in counts)
+    signs = (present > 0, present < 0, present == 0)
+    better, worse, equal = (100.0 * int(sign.sum()) / present.size for sign in signs)
     with np.errstate(invalid="ignore"):
         mean = float(present.mean())
-    return Gain(mean, low, high, better_percent, worse_percent, equal_percent, present.size, missing)
+    return Gain(mean, low, high, better, worse, equal, present.size, missing)
 
 
 def paired_difference(
@@ -176,12 +179,3 @@ def percentiles(ordered: np.ndarray, percents: tuple[float, ...]) -> np.ndarray:
     # Between two equal infinities, or exactly on an entry next to one, the formula has no value but the entry
     # does.
     return np.where((left == right) | (position == below), left, inside)
-
-
-def _one_per_client(name: str, values: ArrayLike) -> np.ndarray:
-    scores = np.asarray(values, float)
-    if scores.ndim != 1:
-        raise RequestError(
-            f"{name} must hold one number per client, got shape {scores.shape}. Pass a (clients,) array."
-        )
-    return scores

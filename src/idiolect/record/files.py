@@ -45,11 +45,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _flush(path: Path) -> None:
     """Wait until the content is on the disk: renamed before, it could be empty after a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def is_leftover(name: str) -> bool:
@@ -71,10 +68,8 @@ def _is_written(name: str) -> bool:
         return False
     try:
         os.kill(int(number), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
+    except OSError as error:  # one of another user's may not be asked, but is there
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -17,16 +17,12 @@ _TRIES = 100  # of a file that others make and remove at the same time
 @contextlib.contextmanager
 def locked(folder: Path, way_out: str = "wait until it has ended, or choose another --out") -> Iterator[None]:
     """Inside, no other process holds this folder; RequestError where one does."""
-    handle = _take(folder, way_out)
-    try:
-        yield
-    finally:
+    with os.fdopen(_take(folder, way_out), "rb"):
         try:
-            (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that it is no other process's
-        except OSError:
-            pass
+            yield
         finally:
-            os.close(handle)
+            with contextlib.suppress(OSError):
+                (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that it is no other process's
 
 
 def _take(folder: Path, way_out: str) -> int:
@@ -50,12 +46,10 @@ def _take(folder: Path, way_out: str) -> int:
 def _is_free(handle: int) -> bool:
     try:
         import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
+
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that has no locks
-        return True
+    except (ImportError, OSError):  # Windows, or a file system that has no locks
+        pass
     return True

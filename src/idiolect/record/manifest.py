@@ -19,6 +19,7 @@ from idiolect.record.errors import DamagedError, RequestError
 from idiolect.record.files import is_leftover, write_whole
 from idiolect.record.lock import LOCK
 from idiolect.record.sealed import digest_of
+from idiolect.record.words import first_line
 
 MANIFEST, DONE = "manifest.json", "done"
 PAGE_MANIFEST = f"figures/{MANIFEST}"
@@ -81,9 +82,7 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
 
     A name that is neither in the manifest nor in the folder is no part of the run.
     """
-    if not (folder / DONE).is_file():
-        return
-    known = read_manifest(folder)
+    known = read_manifest(folder) if (folder / DONE).is_file() else None
     for name in names if known is not None else ():
         kind = _kind(folder, name, known or {})
         if kind is not None:
@@ -148,10 +147,9 @@ def blame_folder(folder: Path) -> Iterator[None]:
     except Exception as error:
         if (folder / MANIFEST).is_file() and (folder / DONE).is_file():
             raise
-        first = (str(error).splitlines() or [""])[0]
         raise DamagedError(
-            f"The files in {folder} do not fit together ({type(error).__name__}: {first}): one is damaged or was "
-            f"edited; {COPY_AGAIN}."
+            f"The files in {folder} do not fit together ({type(error).__name__}: {first_line(error)}): one is damaged "
+            f"or was edited; {COPY_AGAIN}."
         ) from error
 
 

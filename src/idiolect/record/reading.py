@@ -13,6 +13,7 @@ from idiolect.record.codec import from_json
 from idiolect.record.errors import DamagedError, RequestError
 from idiolect.record.privacy import STATEMENT, Statement
 from idiolect.record.schema import SCHEMA, RunSummary
+from idiolect.record.words import first_line
 
 Record = TypeVar("Record")
 
@@ -22,9 +23,9 @@ def read_json(path: Path) -> dict[str, object]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        first = (str(error).splitlines() or [""])[0]
         raise DamagedError(
-            f"{str(path)!r} is not valid JSON ({first}); it was cut short or edited: copy the folder again or rerun."
+            f"{str(path)!r} is not valid JSON ({first_line(error)}); it was cut short or edited: copy the folder again "
+            "or rerun."
         ) from None
     if not isinstance(found, dict):
         raise DamagedError(f"{str(path)!r} must hold a JSON object, got {type(found).__name__}; rerun to rewrite it.")
@@ -48,8 +49,9 @@ def read_rows(kind: type[Record], path: Path) -> list[Record]:
     try:
         rows = pq.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise DamagedError(f"{str(path)!r} is not valid Parquet ({first}); copy the folder again or rerun.") from None
+        raise DamagedError(
+            f"{str(path)!r} is not valid Parquet ({first_line(error)}); copy the folder again or rerun."
+        ) from None
     for row in rows[:1]:  # a column has one type and is there for all rows or for none
         from_json(kind, row, repr(str(path)))
     return [kind(**row) for row in rows]

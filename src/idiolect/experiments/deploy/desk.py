@@ -16,10 +16,9 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.settings import check_settings, in_precision, know_population
 from idiolect.data.federation import Federation
-from idiolect.data.preparation import GIVEN, LOCAL
+from idiolect.data.preparation import GIVEN, LOCAL, Texts
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums, scaled_by_own, site_sums, to_facts, without_columns, without_numbers
-from idiolect.data.summaries import Texts
 from idiolect.engines.deploy.site import Finished, Site
 from idiolect.engines.deploy.wire import Facts
 from idiolect.engines.deploy.worker import Post

@@ -51,8 +51,8 @@ def with_unknown(sums: Mapping[str, SiteSums], names: Sequence[str]) -> dict[str
 
 def padded(preparation: Preparation, clients: int) -> Preparation:
     """The same with clients at its end that sent nothing; what they receive to begin with is the recipe."""
-    more = np.zeros(clients - preparation.clients, np.int64)
+    more = np.zeros(clients - len(preparation.rows), np.int64)
     sent = tuple(
         dataclasses.replace(part, upload_bytes=np.concatenate([part.upload_bytes, more])) for part in preparation.sent
     )
-    return dataclasses.replace(preparation, clients=clients, rows=np.concatenate([preparation.rows, more]), sent=sent)
+    return dataclasses.replace(preparation, rows=np.concatenate([preparation.rows, more]), sent=sent)

@@ -12,7 +12,7 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.order import natural_key
-from idiolect.data.summaries import Numbers, Texts
+from idiolect.data.preparation import Numbers, Texts
 from idiolect.engines.deploy.kept import LOG
 from idiolect.experiments.deploy.agreement import versions
 from idiolect.experiments.deploy.desk import SpecDesk

@@ -199,4 +199,4 @@ def _recipe(spec: Spec, sums: Mapping[str, SiteSums]) -> tuple[Preprocessing, Pr
         return recipe_of(sums, table_request(spec.data))
     recipe = read_recipe(spec.data)
     assert recipe is not None
-    return recipe, Preparation(GIVEN, len(sums), np.array([one.rows["train"] for one in sums.values()]))
+    return recipe, Preparation(GIVEN, np.array([one.rows["train"] for one in sums.values()]))
