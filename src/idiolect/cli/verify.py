@@ -12,6 +12,7 @@ from idiolect.cli.options import AsFormat
 from idiolect.cli.output import Format, put
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import DONE, KINDS, PAGE, Problem, find_problems, is_run_folder, read_manifest
+from idiolect.record.words import counted
 
 
 def verify(
@@ -46,4 +47,4 @@ def _text(run: Path, problems: list[Problem]) -> str:
         # what a report draws can be drawn again; what a run wrote cannot
         page = any(part in PAGE for part in Path(one.file).parts)
         lines.append(f"{one.kind:8} {one.file}{'    (`idiolect report` builds it again)' if page else ''}")
-    return "\n".join([*lines, "1 problem." if len(problems) == 1 else f"{len(problems)} problems."])
+    return "\n".join([*lines, f"{counted(len(problems), 'problem')}."])

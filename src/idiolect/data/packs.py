@@ -18,7 +18,6 @@ from idiolect.data.federation import Federation, Places
 from idiolect.data.preparation import Preparation, Sent
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import PARTS
-from idiolect.data.split import PARTS
 from idiolect.data.store import open_rows, save_rows
 from idiolect.data.task import Task
 from idiolect.record.codec import from_json, to_json
