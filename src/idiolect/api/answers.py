@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comparisons, splits, sweeps and single trainings answer: for all clients, for one of them, for new rows."""
+"""What commands answer: for all clients, for one of them, for new rows; and finished folders back into Python."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from idiolect.api.results import Result
+from idiolect.api.results import Result, Workplace
 from idiolect.api.sentences import in_python, warn, with_arguments
 from idiolect.api.tables import to_arrow, to_frame
 from idiolect.record.codec import flat, to_json
 from idiolect.record.errors import RequestError
+from idiolect.record.manifest import DONE, check_report_files
+from idiolect.report.advise_table import Advised, advice_text, read_advice
 from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.folder import Kind, kind_of, read
 from idiolect.report.folder import Run as FolderRun
-from idiolect.report.folder import read
 from idiolect.report.loggers import log_run
-from idiolect.report.notebook import comparison_html
+from idiolect.report.notebook import advice_html, comparison_html
 from idiolect.report.splits_table import SplitsFound, answer, read_splits, splits_text
 from idiolect.report.table import ComparisonTable, compare
 from idiolect.report.text import terminal_width
@@ -275,6 +278,56 @@ class SplitsAnswer(Result):
 
     def _text(self) -> str:
         return splits_text(self._found, terminal_width())
+
+
+class Advice(Result):
+    """For every client: train alone, join all, or join which neighbours; prints itself."""
+
+    @cached_property
+    def _found(self) -> Advised:
+        return read_advice(self.folder)
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        return pq.read_table(self.folder / "advise.parquet")
+
+    def frame(self) -> Frame:
+        """One row per client: the advice, the gain to expect with its interval, and whom to join."""
+        return to_frame(self._rows)
+
+    @in_python()
+    def for_client(self, client: str) -> dict[str, object]:
+        """The advice for one client: its row of `frame`."""
+        from idiolect.core.checks import nearest
+
+        entries = {str(entry["client"]): entry for entry in self._rows.to_pylist()}
+        if str(client) not in entries:
+            raise RequestError(f"There is no client {str(client)!r} in the advice.{nearest(str(client), entries)}")
+        return dict(entries[str(client)])
+
+    def _text(self) -> str:
+        return advice_text(self._found, width=terminal_width())
+
+    def _repr_html_(self) -> str:
+        return advice_html(self._found)
+
+
+@in_python()
+def load(path: str | os.PathLike[str]) -> Answer | TrainedRun | SplitsAnswer | Advice:
+    """The result in a finished folder of `compare`, `run`, `sweep` or `advise`; one method is a `TrainedRun`."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise RequestError(f"There is no folder {folder}; give the path of a finished run, such as runs/NAME.")
+    if not (folder / DONE).is_file():
+        raise RequestError(f"The folder {folder} holds no finished run: it has no file {DONE!r}; finish it first.")
+    check_report_files(folder)
+    place = Workplace(folder, folder.name)
+    kind = kind_of(folder)
+    if kind is Kind.advice:
+        return Advice(place)
+    if kind is Kind.splits:
+        return SplitsAnswer(place)
+    return TrainedRun(place) if len(read(folder).methods) == 1 else Answer(place)
 
 
 def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
