@@ -9,8 +9,7 @@ import typer
 
 from idiolect.cli.bar import Bar
 from idiolect.cli.data_options import EqualRows
-from idiolect.cli.option_names import in_options
-from idiolect.cli.options import Seed, Table, Writing, command, free_folder, parse_seeds
+from idiolect.cli.options import Seed, Table, Writing, command, free_folder, in_options, parse_seeds
 from idiolect.cli.training import show
 
 

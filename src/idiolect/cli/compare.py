@@ -8,8 +8,7 @@ from pathlib import Path
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.option_names import in_options
-from idiolect.cli.options import Details, Live, Running, Seeds, Table, command, free_folder, parse_seeds
+from idiolect.cli.options import Details, Live, Running, Seeds, Table, command, free_folder, in_options, parse_seeds
 from idiolect.cli.training import Request, refuse_live, split_and_show, train_and_show
 from idiolect.experiments.contest import Contest
 

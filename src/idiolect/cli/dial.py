@@ -11,8 +11,7 @@ import typer
 
 from idiolect.cli.bar import Bar
 from idiolect.cli.data_options import EqualRows, flag
-from idiolect.cli.option_names import in_options
-from idiolect.cli.options import Running, Seed, Seeds, command, free_folder, parse_seeds
+from idiolect.cli.options import Running, Seed, Seeds, command, free_folder, in_options, parse_seeds
 from idiolect.cli.training import show, use_cache
 from idiolect.experiments.contest import option
 from idiolect.record.errors import RequestError

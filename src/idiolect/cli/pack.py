@@ -8,8 +8,7 @@ from pathlib import Path
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.option_names import in_options
-from idiolect.cli.options import Seed, Writing, command, free_folder
+from idiolect.cli.options import Seed, Writing, command, free_folder, in_options
 from idiolect.cli.output import put
 from idiolect.record.errors import RequestError
 
