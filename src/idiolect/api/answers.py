@@ -258,9 +258,8 @@ class SplitsAnswer(Result):
 
     def frame(self) -> Frame:
         """One row per method: means over splits with their intervals, and how often it was announced."""
-        return to_frame(
-            pa.Table.from_pylist([flat(dataclasses.asdict(line), "_") for line in self._found.found.methods])
-        )
+        lines = [flat(dataclasses.asdict(line), "_") for line in self._found.found.methods]
+        return to_frame(pa.Table.from_pylist(lines))
 
     @property
     def clients(self) -> Frame:

@@ -67,9 +67,8 @@ class Result(abc.ABC):
 
     def __getstate__(self) -> dict[str, object]:
         """All files, so that a result can be pickled, copied and sent to another process."""
-        files = {
-            str(path.relative_to(self.folder)): path.read_bytes() for path in self.folder.rglob("*") if path.is_file()
-        }
+        every = [path for path in self.folder.rglob("*") if path.is_file()]
+        files = {str(path.relative_to(self.folder)): path.read_bytes() for path in every}
         return {"name": self.folder.name, "files": files}
 
     def __setstate__(self, state: dict[str, object]) -> None:

@@ -171,9 +171,8 @@ def join(
         return _adaptive(algorithm, found, constants, where)
     if found is None:
         share = float(algorithm.own_share)  # type: ignore[attr-defined]
-        return algorithm, [
-            f"No [collaboration] is given: each client learns from itself by {share:g}, from all by the rest."
-        ]
+        told = f"No [collaboration] is given: each client learns from itself by {share:g}, from all by the rest."
+        return algorithm, [told]
     given: dict[str, Any] = {"neighbours": found.neighbours, "own_share": found.own_share}
     if getattr(algorithm, "target_accuracy", 0) is None:
         given["target_accuracy"] = found.accuracy

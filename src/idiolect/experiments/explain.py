@@ -160,14 +160,14 @@ def _traffic(algorithm: Algorithm) -> Facts:
     rows = ClientData(jnp.zeros((1, 8, FEATURES)), jnp.zeros((1, 8), jnp.int32), jnp.zeros(1, jnp.int32))
     types = wire_types(complete, rows)
     table = wire(types.sent, types.upload) if sends(complete) else Wire((), (), ())
-    state, _ = jax.eval_shape(address(complete, 0).init_client, StartKeys(root_key(0), root_key(0)), tree.take(rows, 0))
+    keys = StartKeys(root_key(0), root_key(0))
+    state, _ = jax.eval_shape(address(complete, 0).init_client, keys, tree.take(rows, 0))
+    # the fields of a client's state that hold something
+    kept = [name for name in getattr(state, "_fields", ()) if jax.tree.leaves(getattr(state, name))]
     return {
         "wire": table.to_dict(),
         "leaves_the_client": [leaf.path for leaf in table.up],
-        # the fields of a client's state that hold something
-        "stays_on_the_client": [
-            name for name in getattr(state, "_fields", ()) if jax.tree.leaves(getattr(state, name))
-        ],
+        "stays_on_the_client": kept,
     }
 
 

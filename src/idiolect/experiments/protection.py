@@ -231,9 +231,8 @@ def protect_method(spec: Spec, federation: Federation, built: Built, deployed: b
         protection = dataclasses.replace(protection, attack=_attack(spec, spec.attack.kind, federation))
     told = tuple(_notes(spec, spending, protection.secure_aggregation, deployed))
     notes = [*built.notes, *(f"{built.method.label}: {text}." for text in told)]
-    return built._replace(
-        algorithm=protect(built.algorithm, protection), notes=notes, protected=told, spending=spending
-    )
+    algorithm = protect(built.algorithm, protection)
+    return built._replace(algorithm=algorithm, notes=notes, protected=told, spending=spending)
 
 
 def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
