@@ -82,7 +82,8 @@ def client_loss_for(
         raise RequestError(
             f"model.loss = 'logistic' needs a target of two classes, got {what}; use 'cross_entropy', the default."
         )
-    _check_quantile(spec, task)
+    if spec.loss == "pinball" or spec.quantile is not None:
+        _check_quantile(spec, task)
     width = 0 if plain_number or spec.loss == "logistic" else task.outputs
     of_numbers = "pinball" if spec.loss == "pinball" else "squared"
     criterion = {"classification": spec.loss, "counts": "poisson"}.get(task.kind, of_numbers)
@@ -92,13 +93,11 @@ def client_loss_for(
 
 def _check_quantile(spec: ModelSpec, task: Task) -> None:
     """RequestError unless quantile and the pinball loss come together, of numbers, as a whole percent."""
-    if (spec.loss == "pinball") != (spec.quantile is not None):
+    if spec.loss != "pinball" or spec.quantile is None:
         raise RequestError(
             "model.loss = 'pinball' and model.quantile go together, got "
             f"{spec.loss!r} and {spec.quantile}; set both, such as quantile = 0.9, or neither."
         )
-    if spec.quantile is None:
-        return
     if task.kind != "regression":
         raise RequestError(f"model.loss = 'pinball' needs the task regression, got {task.kind}; leave it out.")
     if abs(100 * spec.quantile - round(100 * spec.quantile)) > 1e-9:
