@@ -70,8 +70,7 @@ def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -
         output.remark(f"{row.title}. Licence: {row.licence}. Cite: {row.citation}")
     with _bar(quiet) as report:
         remarks = get(row, datasets_folder(), report)
-    _remark(remarks, quiet)
-    _put_standing(row, "ready", as_format)
+    _put_standing(row, "ready", as_format, () if quiet else remarks)
 
 
 @app.command()
@@ -89,18 +88,15 @@ def build(
     from idiolect.data.fetching import build as convert
 
     row = find_dataset(name)
-    _remark(convert(row, given, datasets_folder()), quiet)
-    _put_standing(row, "ready", as_format)
+    remarks = convert(row, given, datasets_folder())
+    _put_standing(row, "ready", as_format, () if quiet else remarks)
 
 
-def _remark(remarks: tuple[str, ...], quiet: bool) -> None:
-    for remark in () if quiet else remarks:
-        output.remark(remark)
-
-
-def _put_standing(row: Dataset, standing: str, as_format: Format) -> None:
+def _put_standing(row: Dataset, standing: str, as_format: Format, remarks: tuple[str, ...] = ()) -> None:
     from idiolect.data.dataset_files import whereabouts
 
+    for remark in remarks:
+        output.remark(remark)
     facts = {"name": row.name, "is": standing, "where": whereabouts(row)}
     put(as_format, lambda: f"{row.name} is {standing}: {facts['where']}.", lambda: facts, lambda: [facts])
 
