@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 import tomli_w
 
-from idiolect.api.answers import Advice, Answer, SplitsAnswer, TrainedRun
-from idiolect.api.results import Workplace
+from idiolect.api.answers import Advice, Answer, SplitsAnswer, TrainedRun, Workplace
 from idiolect.api.sentences import in_python, warn
 from idiolect.api.tables import Setting, Table, check_number, check_table, plain
 from idiolect.experiments.contest import Contest

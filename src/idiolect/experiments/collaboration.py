@@ -45,9 +45,9 @@ def find_collaboration(spec: CollaborationSpec, federation: Federation) -> Colla
     found = {"file": _from_file, "models": _from_models, "data": _from_data}.get(spec.source)
     if found is not None:
         return found(spec, federation)
-    share = {"identity": 1.0, "uniform": 0.0, "mixture": spec.own_share}[spec.source]
-    words = {"identity": "all clients train alone", "uniform": "all clients learn from all alike"}
-    sentence = words.get(spec.source, f"each client learns from itself by {share:g} and from all alike by the rest")
+    known = {"identity": (1.0, "all clients train alone"), "uniform": (0.0, "all clients learn from all alike")}
+    mixed = f"each client learns from itself by {spec.own_share:g} and from all alike by the rest"
+    share, sentence = known.get(spec.source, (spec.own_share, mixed))
     return Collaboration(sentence, own_share=share)
 
 
