@@ -123,7 +123,7 @@ def commands(home: Path) -> dict[str, list[str]]:
 @contextlib.contextmanager
 def drawn_once() -> Iterator[None]:
     """Figures are drawn for the first report of a kind and reused: they are no part of what is tried here."""
-    from idiolect.report import other_pages, page
+    from idiolect.report import page
 
     kept: dict[Any, Any] = {}
 
@@ -136,7 +136,7 @@ def drawn_once() -> Iterator[None]:
 
         return cached
 
-    places = [(page, "draw_all"), (page, "drawn_choice"), (other_pages, "drawn_choice"), (other_pages, "drawn_map")]
+    places = [(page, "draw_all"), (page, "drawn_choice"), (page, "drawn_map")]
     before = [(module, name, getattr(module, name)) for module, name in places]
     for module, name, function in before:
         setattr(module, name, once(function))

@@ -24,7 +24,7 @@ def trained(label, validation, test=0.0, diverged=None):
     judged = {"personal": {"log_loss": np.full(CLIENTS, test, float).tolist()}}
     recorder = SimpleNamespace(selected={"validation": selected, "test": judged}, diverged=diverged)
     runs = [SimpleNamespace(recorder=recorder)]
-    return Trained(SimpleNamespace(label=label), runs, [])
+    return Trained(SimpleNamespace(method=SimpleNamespace(label=label)), runs)
 
 
 def found(*entries, score="log_loss", **chosen):

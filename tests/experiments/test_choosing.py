@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from idiolect.experiments.build import problem_constants
 from idiolect.experiments.execute import execute
 from idiolect.experiments.folds import with_validation_rows
+from idiolect.experiments.outcome import _history_rows
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.tuning import from_json
@@ -126,3 +128,14 @@ def test_accuracy_is_shown_and_log_loss_chooses(finished, small):
     assert (prepared.scores[0], prepared.choose_by) == ("accuracy", "log_loss")
     assert "log_loss" in prepared.scores
     assert prepare(small.spec(evaluation={"choose_by": "accuracy"})).choose_by == "accuracy"
+
+
+def test_a_final_fit_may_cost_less_than_the_fit_that_it_was_chosen_by(chosen):
+    """Fewer solver steps suit more rows: the last row of the history then has smaller totals than the one before."""
+    run = chosen.trained[1].runs[0]
+    history = [row | {"full_gradients_personal": 9 - place} for place, row in enumerate(run.history)]
+    less = SimpleNamespace(history=history, seed=0, lane=run.lane, plan=run.plan)
+    rows = _history_rows([SimpleNamespace(method=chosen.trained[1].method, runs=[less])], "phone")
+    seconds = [row["modelled_seconds"] for row in rows]
+    assert len(seconds) > 1
+    assert seconds == sorted(seconds)

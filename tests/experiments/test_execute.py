@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments import execute as executing
+from idiolect.experiments import outcome
 from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
 from idiolect.experiments.run_folder import RunFolder
@@ -68,7 +68,7 @@ def test_an_interruption_anywhere_changes_nothing(small, tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         if stage == "writing":
-            patch.setattr(executing, "method_summary", lambda *arguments: stop_now())
+            patch.setattr(outcome, "method_summary", lambda *arguments: stop_now())
         with pytest.raises(KeyboardInterrupt):
             execute(spec, tmp_path / "cut", progress=stop)
     assert not (tmp_path / "cut/done").exists()

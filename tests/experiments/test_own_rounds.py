@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from idiolect.experiments.lanes import Lane
-from idiolect.experiments.own_rounds import LEAST, choose_own_training, own_steps
+from idiolect.experiments.own_choice import LEAST, choose_own_training, own_steps
 from idiolect.theory.constants import Constants
 
 FOLDS, CLIENTS = 3, 4

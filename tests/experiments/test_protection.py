@@ -119,7 +119,7 @@ def test_privacy_of_rows_states_epsilon_of_every_client(given, tmp_path):
     pytest.importorskip("dp_accounting")
     lines = ["training.cohort = 2", "methods.fedavg.batch_size = 8", "methods.fedavg.local_steps = 2"]
     done = execute(from_table(override(given, lines)), tmp_path / "run")
-    spending = done.trained[1].spending
+    spending = done.trained[1].built.spending
     counts, rounds = done.federation.train.counts, spending.rounds_of(3)
     assert rounds.sum() == 3 * 2
     by_hand = [

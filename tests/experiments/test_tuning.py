@@ -12,17 +12,15 @@ import pytest
 from idiolect.data.federation import Federation
 from idiolect.experiments.announce import difference
 from idiolect.experiments.candidates import DEFAULT, local_work, method_names, method_tables
-from idiolect.experiments.diverging import blame
 from idiolect.experiments.execute import execute
 from idiolect.experiments.folds import fold, fold_count, with_validation_rows
-from idiolect.experiments.lanes import Lane, cross_fit, for_rows
-from idiolect.experiments.own_strength import choose_own
+from idiolect.experiments.lanes import Lane, cross_fit, for_rows, shorten_steps, step_notes
+from idiolect.experiments.own_choice import choose_own
 from idiolect.experiments.predict import predict
 from idiolect.experiments.prepare import prepare
-from idiolect.experiments.refit import shorten_steps, step_notes
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, from_table
-from idiolect.experiments.tuning import Tuned, _prepare_as, axes_of, is_searched
+from idiolect.experiments.tuning import Tuned, _prepare_as, axes_of, blame, is_searched
 from idiolect.theory.constants import Constants
 
 CLIENTS, ROWS = 6, 24

@@ -18,7 +18,7 @@ from idiolect.report import build_report, read
 from idiolect.report.clients import client_table
 from idiolect.report.figures import FIGURES
 from idiolect.report.paper_figures import INCH, MILLIMETRES, parse_kinds, parse_width, write_paper_figures
-from idiolect.report.style import drawing, lay_out, on_paper
+from idiolect.report.style import drawing, lay_out
 
 NAMES = {"score-against-cost", "gain-by-client", "distribution"}
 
@@ -107,7 +107,7 @@ def test_the_csv_of_the_spread_has_the_means_of_the_table(paper, folder):
 def test_nothing_is_cut_off(make_run, methods, width):
     run = read(make_run(methods=tuple(methods.values()), clients=9))
     for name, _, _, draw, _ in FIGURES:
-        with drawing(name), on_paper(parse_width(width)):
+        with drawing(name, parse_width(width)):
             figure = draw(run)
             if figure is None:
                 continue

@@ -114,7 +114,7 @@ def test_where_training_alone_diverged_nothing_is_gained_against_it(folder, edit
     table = comparison_table(folder)
     assert [row["gain"] for row in table.rows] == [None] * 4
     assert "diverged, round 7" in table.to_text()
-    assert any(sentence.endswith("'by round 3'.") for sentence in table.missing)
+    assert any(sentence.endswith("'by round 3'.") for sentence in table.run.missing)
     assert "whether clients would do better alone is not known" in table.answer.sentence
 
 

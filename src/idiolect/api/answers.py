@@ -247,7 +247,7 @@ class Answer(Trial):
     @property
     def methods(self) -> tuple[str, ...]:
         """The labels of the methods, in order."""
-        return tuple(row.method for row in self._table.rows)
+        return tuple(row.entry.method for row in self._table.rows)
 
     @in_python()
     def for_client(self, client: str, method: str | None = None) -> ClientAnswer:

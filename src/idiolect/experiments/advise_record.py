@@ -20,7 +20,7 @@ from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
-from idiolect.experiments.units import unit
+from idiolect.experiments.trained import unit
 from idiolect.record import advice as record
 from idiolect.theory import client_constants, client_heterogeneity, gradient_noise, shared_optimum
 

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import stats
 
-from idiolect.experiments.trained import Trained
+from idiolect.experiments.trained import Trained, over_clients
+from idiolect.metrics import SCORES, gains, paired_difference
 from idiolect.metrics.client_weights import client_weights, overlap
-from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import gains, paired_difference
 from idiolect.record.schema import Announced
 
 LEVEL = 2.0  # standard errors within which two methods are level
@@ -35,10 +34,9 @@ def announce(
     if not standing:
         return None
     weights = client_weights(scores, rows)
-    over_folds = _mean(np.moveaxis(scores, 1, -1), np.ones(scores.shape[1]))
-    best = int(np.nanargmax(_mean(over_folds, weights)))
-    differences = [difference(scores[best], own, weights) for own in scores]
-    level = [abs(ahead) <= LEVEL * error for ahead, error in differences]
+    over_folds = over_clients(np.moveaxis(scores, 1, -1))
+    best = int(np.nanargmax(over_clients(over_folds, weights=weights)))
+    level = [abs(ahead) <= LEVEL * error for ahead, error in (difference(scores[best], own, weights) for own in scores)]
     tied = tuple(one.method.label for place, one in enumerate(standing) if level[place] and place != best)
     mean = float(np.nanmean(standing[best].scores(score, "validation").mean(axis=0)))  # in the table's units
     return Announced(standing[best].method.label, score, mean, tied)
@@ -53,14 +51,6 @@ def _on_validation_rows(able: list[Trained], score: str) -> tuple[list[Trained],
     standing = [(entry, own) for entry, own in zip(able, judged) if not np.isnan(own).all()]
     sign = 1 if SCORES[score].higher_is_better else -1
     return [entry for entry, _ in standing], sign * np.array([own for _, own in standing], np.float64)
-
-
-def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Over the last axis, of those that have a score."""
-    known = ~np.isnan(scores)
-    total = np.where(known, weights, 0).sum(axis=-1)
-    sums = np.where(known, scores * weights, 0).sum(axis=-1)
-    return np.divide(sums, total, out=np.full(total.shape, np.nan), where=total > 0)
 
 
 def difference(candidate: np.ndarray, reference: np.ndarray, weights: np.ndarray) -> tuple[float, float]:

@@ -8,15 +8,15 @@ from typing import Any
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
-from idiolect.data.preparation import LOCAL as LOCALLY
+from idiolect.data.preparation import LOCAL
 from idiolect.experiments.contest import Contest
 from idiolect.experiments.spec import parse_numbers
 from idiolect.metrics.scores import find_score
+from idiolect.record.schema import ALONE
 
-LOCAL = "local"  # the method that trains every client alone
 # alone; one model; one model and own steps; own models held near it; own and shared models mixed; some parameters
 # shared; gradients shared with those who are alike
-DEFAULT = (LOCAL, "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
+DEFAULT = (ALONE, "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
 ALL = "all"
 MOST_ROUNDS = 1000  # where training goes on until validation rows show no more progress
 NEIGHBOURS = ("all_for_all", "all_for_all_naive")  # they ask who is alike
@@ -56,9 +56,16 @@ def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
 
 def _tuning(asked: Contest) -> dict[str, Any]:
     """[tuning] of a spec: a grid that widens itself, and as many rounds as it takes, unless the user says so."""
-    found = {"auto": True, "until": "converged" if asked.rounds is None else "rounds", "refit": asked.refit}
-    given = {"step_size": _step_sizes(asked.step_sizes), "minutes": asked.minutes}
-    return found | {name: value for name, value in given.items() if value is not None}
+    until = "converged" if asked.rounds is None else "rounds"
+    found: dict[str, Any] = {"auto": True, "until": until, "refit": asked.refit}
+    if asked.minutes is not None:
+        found["minutes"] = asked.minutes
+    if asked.step_sizes is not None:
+        sizes = found["step_size"] = parse_numbers(asked.step_sizes, "--step-sizes", "0.01,0.1,1")
+        if len(set(sizes)) < len(sizes):
+            given = ",".join(f"{size:g}" for size in sizes)
+            raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
+    return found
 
 
 def _quantile_loss(score: str) -> dict[str, Any]:
@@ -81,7 +88,7 @@ def private_comparison(spec: dict[str, Any], epsilon: float, rounds: int | None)
             "--epsilon leaves nothing to choose on validation rows, got --minutes or several --step-sizes; give one "
             "step size, and --rounds."
         )
-    given = {"preparation": LOCALLY} if spec["data"].get("source") in TABLES else {}
+    given = {"preparation": LOCAL} if spec["data"].get("source") in TABLES else {}
     return {key: value for key, value in spec.items() if key not in ("tuning", "collaboration")} | {
         "data": given | spec["data"],
         "training": spec["training"] | {"rounds": number, "record_every": max(1, number // 20)},
@@ -105,17 +112,6 @@ def method_names(asked: str | None) -> list[str]:
     if twice is not None:
         raise RequestError(f"--methods must differ, got {twice!r} more than once; name each once.")
     return names
-
-
-def _step_sizes(text: str | None) -> list[float] | None:
-    """The step sizes to choose from, of numbers with commas between them."""
-    if text is None:
-        return None
-    sizes = parse_numbers(text, "--step-sizes", "0.01,0.1,1")
-    if len(set(sizes)) < len(sizes):
-        given = ",".join(f"{size:g}" for size in sizes)
-        raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
-    return sizes
 
 
 def local_work(model: str, batch_size: int | None, epochs: int | None) -> dict[str, int]:

@@ -10,11 +10,11 @@ import collections
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.accounting.ledger import FIELDS, Ledger
+from idiolect.accounting.ledger import Ledger
 from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
@@ -22,13 +22,14 @@ from idiolect.engines.run import Run
 from idiolect.experiments.outcome import summarise_seeds
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
-from idiolect.experiments.trained import Trained, recorded
+from idiolect.experiments.trained import Trained, mean_ledger, recorded
 from idiolect.metrics.scores import SCORES
 from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, OwnChoice, Spent, Value, ValueTried
 
 # The largest value is the least personal: alpha = 1 is one model for all, a large penalty holds every personal model at
 # the shared one, mixing is the shared model's share.
 LESS_PERSONAL = ("personalization", "penalty", "mixing")
+WHEN = {"dial": "last", "sweep": "selected"}  # the round that counts
 
 
 class Tried(NamedTuple):
@@ -47,12 +48,7 @@ class Tried(NamedTuple):
     @property
     def cost(self) -> Ledger:
         """What it cost, a mean over seeds in whole units; both fits where there are two."""
-        fits = [
-            Ledger(**{name: round(np.mean([getattr(run.ledger, name) for run in runs])) for name in FIELDS})
-            for runs in (self.runs, self.again)
-            if runs
-        ]
-        return sum(fits, Ledger())
+        return sum((mean_ledger(runs) for runs in (self.runs, self.again) if runs), Ledger())
 
     def scores(self, split: str, score: str, when: str) -> np.ndarray:
         """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""
@@ -74,27 +70,17 @@ def choose(validation: np.ndarray, ranks: Sequence[float], higher_is_better: boo
     """
     order = np.argsort(ranks, kind="stable")  # argmax takes the first
     oriented = (1 if higher_is_better else -1) * np.asarray(validation, float)[order]
-    unknown = np.isnan(oriented)
-    scored = np.where(unknown, -np.inf, oriented)
-    own = ~unknown.all(axis=0)
-    common = 0
-    if own.any():
-        common = int(np.argmax(np.mean(scored[:, own], axis=1)))
+    own = ~np.isnan(oriented).all(axis=0)
+    scored = np.where(np.isnan(oriented), -np.inf, oriented)
+    common = np.argmax(np.mean(scored[:, own], axis=1)) if own.any() else 0
     return order[np.where(own, np.argmax(scored, axis=0), common)], own
 
 
 def find_choice(
-    kind: str,
-    name: str,
-    method: MethodSpec,
-    setting: str,
-    tried: list[Tried],
-    federation: Federation,
-    score: str,
-    when: str,
+    kind: str, name: str, method: MethodSpec, setting: str, tried: list[Tried], federation: Federation, score: str
 ) -> Choice:
-    """dial.json, or one entry of choices.json. `when` is the round that counts: "last" or "selected"."""
-    higher = SCORES[score].higher_is_better
+    """dial.json, or one entry of choices.json; `kind` is one of WHEN."""
+    higher, when = SCORES[score].higher_is_better, WHEN[kind]
     # (values, seeds, clients)
     validation, test = (np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test"))
     mean = validation.mean(axis=1)
@@ -163,9 +149,9 @@ def _values_tried(
 def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
     """Of (seeds, clients): means over clients, then over seeds, with 95 % over clients where every seed has a mean."""
     found = summarise_seeds(scores, score)
-    interval = () if any(map(math.isnan, found.means)) else found.interval
+    interval = () if any(map(math.isnan, found.seed_means)) else found.interval
     clients = tuple(scores.mean(axis=0).tolist())
-    return ChoiceScores(found.parts["mean"], found.parts["worst_decile"], found.means, interval, clients)
+    return ChoiceScores(found.score.mean, found.score.worst_decile, found.seed_means, interval, clients)
 
 
 def _price(ledger: Ledger) -> Spent:
@@ -174,7 +160,7 @@ def _price(ledger: Ledger) -> Spent:
 
 def client_rows(found: Choice, federation: Federation) -> list[ChoiceRow]:
     """dial.parquet and choices.parquet: one row per value and client, means over seeds."""
-    counts = [getattr(federation, split).counts for split in ("train", "validation", "test")]
+    counts = {f"{split}_rows": getattr(federation, split).counts.tolist() for split in ("train", "validation", "test")}
     return [
         ChoiceRow(
             method=found.method,
@@ -185,9 +171,7 @@ def client_rows(found: Choice, federation: Federation) -> list[ChoiceRow]:
             validation=entry.validation.clients[client],
             test=entry.test.clients[client],
             traffic_bytes=None if entry.client_bytes is None else entry.client_bytes[client],
-            train_rows=int(counts[0][client]),
-            validation_rows=int(counts[1][client]),
-            test_rows=int(counts[2][client]),
+            **{column: rows[client] for column, rows in counts.items()},
         )
         for place, entry in enumerate(found.values)
         for client, name in enumerate(federation.names)
@@ -203,15 +187,14 @@ def write_choices(folder: RunFolder, name: str, trained: list[Trained], federati
     for entry in trained:
         if entry.method.swept is not None:
             groups[entry.method.base].append(entry)
-    found: list[Choice] = []
-    for base, own in groups.items():
-        found += _choices_of(name, base, own, federation, score)
+    choices = (_choice_of(name, base, own, federation, score) for base, own in groups.items())
+    found = [one for one in choices if one is not None]
     if found:
         folder.write_table("choices.parquet", _table_rows(found, federation))
         folder.write_json("choices.json", Choices(tuple(found)))
 
 
-def _table_rows(found: list[Choice], federation: Federation) -> list[dict[str, Any]]:
+def _table_rows(found: list[Choice], federation: Federation) -> list[dict[str, object]]:
     """Values of several kinds, numbers beside names, become texts: a column of a table has one type."""
     rows = [row for one in found for row in client_rows(one, federation)]
     if len({type(row.value) for row in rows}) > 1:
@@ -219,24 +202,24 @@ def _table_rows(found: list[Choice], federation: Federation) -> list[dict[str, A
     return [vars(row) for row in rows]
 
 
-def _choices_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> list[Choice]:
-    """Among the combinations of one method; none where no setting of its objective varies, or nothing can choose."""
+def _choice_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> Choice | None:
+    """Among the combinations of one method; None where no setting of its objective varies, or nothing can choose."""
     every = [entry.method.settings for entry in entries]
     swept = [axis for axis in every[0] if len({repr(settings.get(axis)) for settings in every}) > 1]
-    if not set(swept) & set(own_settings(entries[0].method.minimised)) or federation.validation.counts.sum() == 0:
-        return []
+    if not set(swept) & set(own_settings(entries[0].method.minimised)):
+        return None
     tried = [_tried(entry, swept) for entry in entries]
     if not any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
-        return []
+        return None
     method = dataclasses.replace(entries[0].method, label=base)
-    return [find_choice("sweep", name, method, ", ".join(swept), tried, federation, score, "selected")]
+    return find_choice("sweep", name, method, ", ".join(swept), tried, federation, score)
 
 
 def _tried(entry: Trained, swept: list[str]) -> Tried:
     """One combination: its number where one number was swept, else its text; less personal ones rank first."""
     values = [entry.method.settings[axis] for axis in swept]
     value: Value = ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in values)
-    if len(values) == 1 and isinstance(values[0], int | float) and not isinstance(values[0], bool):
+    if len(values) == 1 and type(values[0]) in (int, float):
         value = float(values[0])
     towards = [np.mean(one) for axis, one in zip(swept, values) if axis in LESS_PERSONAL]
     return Tried(value, entry.runs, -float(sum(towards)))

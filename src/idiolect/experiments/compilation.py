@@ -27,15 +27,13 @@ def enable_cache(say: Callable[[str], None] | None = None) -> Path | None:
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(wanted) if wanted else Path(base) / "idiolect" / "compiled"
     try:
-        used = _use_store(folder.absolute())
+        _use_store(folder.absolute())
     except UnsafeFolderError as error:
         if say is not None:
             say(f"Compiled programs are neither kept nor loaded: {error}. Set {VARIABLE} to a folder of your own.")
         return None
-    except OSError:
-        return None  # a read-only home costs compile time, nothing else
-    if not used:
-        return None
+    except (OSError, ImportError):
+        return None  # a read-only home, or another JAX, costs compile time, nothing else
     jax.config.update("jax_compilation_cache_dir", str(folder.absolute()))
     # JAX keeps only programs that took a second: a comparison compiles many that took less
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -49,19 +47,15 @@ def remembered() -> ProgramStore | None:
     return _stores.get(getattr(jax.config, "jax_compilation_cache_dir", None) or "")
 
 
-def _use_store(folder: Path) -> bool:
-    """Whether JAX will use a store of ours for this folder.
+def _use_store(folder: Path) -> None:
+    """Let JAX use a store of ours for this folder.
 
     JAX's own store loads any file, keeps a damaged one for ever, and needs another package to stay small. There is no
-    public way to give it one of ours; a release without this function has no cache.
+    public way to give it one of ours; a release without this function has no cache: ImportError.
     """
-    try:
-        from jax._src import compilation_cache
-    except ImportError:
-        return False
-    usual: Any = getattr(compilation_cache, "get_file_cache", None)
-    if usual is None:
-        return False
+    from jax._src import compilation_cache
+    from jax._src.compilation_cache import get_file_cache as usual
+
     if str(folder) not in _stores:
         _stores[str(folder)] = ProgramStore(folder)
     if not getattr(usual, "asks_ours", False):
@@ -71,7 +65,6 @@ def _use_store(folder: Path) -> bool:
 
         get_file_cache.asks_ours = True  # type: ignore[attr-defined]
         compilation_cache.get_file_cache = get_file_cache
-    return True
 
 
 LIMIT = 1 << 30  # bytes of all programs together; beyond, those that were not used for longest are deleted
@@ -101,10 +94,16 @@ class ProgramStore:
         """The program, or None where there is none; one that is damaged or not ours is deleted."""
         name = _file_name(key)
         with contextlib.suppress(OSError):
-            content = self._read(name)
-            value = content[_DIGEST:]
-            if content and content[:_DIGEST] == _digest(key, value):
-                return value
+            # not waiting: another user may have put a pipe there
+            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
+            with open(opened, "rb") as file:
+                facts = os.fstat(opened)
+                ours = facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+                if stat.S_ISREG(facts.st_mode) and ours:
+                    os.utime(opened)  # used now: the last to be deleted
+                    content = file.read()
+                    if content[:_DIGEST] == _digest(key, content[_DIGEST:]):
+                        return content[_DIGEST:]
             os.unlink(name, dir_fd=self._folder)
         return None
 
@@ -120,18 +119,6 @@ class ProgramStore:
             self._bytes = sum(size for _, size, _ in self._files()) if before is None else before + len(content)
             if self._bytes > self._limit:
                 self._shrink()
-
-    def _read(self, name: str) -> bytes:
-        """The file's bytes, or none where it is not a file of ours that only we can write."""
-        # not waiting: another user may have put a pipe there
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
-        with open(opened, "rb") as file:
-            facts = os.fstat(file.fileno())
-            ours = facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
-            if not stat.S_ISREG(facts.st_mode) or not ours:
-                return b""
-            os.utime(file.fileno())  # used now: the last to be deleted
-            return file.read()
 
     def _write(self, name: str, content: bytes) -> None:
         unfinished = f".{name}.{os.getpid()}"

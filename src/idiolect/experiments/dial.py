@@ -32,7 +32,7 @@ from idiolect.experiments.protection import is_protected
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, own_settings, parse_numbers, resumed
-from idiolect.experiments.units import restore_units
+from idiolect.experiments.trained import restore_units
 from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
 
@@ -288,7 +288,7 @@ class Walk(NamedTuple):
     ) -> Choice:
         """Every client's choice, with its rows and its model written."""
         federation, name = prepared.federation, self.spec.name
-        found = find_choice("dial", name, self.method, self.setting, tried, federation, prepared.scores[0], "last")
+        found = find_choice("dial", name, self.method, self.setting, tried, federation, prepared.scores[0])
         self.folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
         kept = self.spec.output.models
         if kept != "none" and (kept != "auto" or federation.clients <= MOST_KEPT):

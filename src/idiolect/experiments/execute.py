@@ -10,49 +10,39 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import pyarrow as pa
 
 from idiolect.accounting.time_model import find_time_model
-from idiolect.core.checks import DivergedError, RequestError
+from idiolect.core import DivergedError, RequestError, unprotected
 from idiolect.core.kinds import PredictsWithMore
-from idiolect.core.objective import unprotected
 from idiolect.data.federation import Federation
-from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Standing
-from idiolect.engines.plan import Measure, Options
-from idiolect.engines.run import Run
-from idiolect.engines.simulate import open_session
-from idiolect.experiments.announce import announce
+from idiolect.engines.plan import Measure
+from idiolect.engines.simulate import Checkpoint, Options, Run, Training, open_session
 from idiolect.experiments.build import Built, problem_constants
-from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.compilation import remembered
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
-from idiolect.experiments.lanes import for_rows
-from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
+from idiolect.experiments.lanes import for_rows, shorten_steps, step_notes
+from idiolect.experiments.outcome import validation_mean, write_tables
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.protection import out_of_reach, write_epsilon
-from idiolect.experiments.refit import read_tuned, shorten_steps, step_notes, take_evidence, take_over, tuning_file
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
-from idiolect.experiments.trained import Trained
-from idiolect.experiments.tuning import NOTHING_TO_CHOOSE_ON, Tuned, is_searched, is_tuned, tune
-from idiolect.experiments.units import restore_units
+from idiolect.experiments.trained import Trained, restore_units
+from idiolect.experiments.tuning import Tuned, is_searched, is_tuned, take_evidence, take_over, tune
 from idiolect.experiments.work import Overall, Progress, Work
 from idiolect.metrics.scores import SCORES
 from idiolect.record.schema import RunSummary
 from idiolect.theory.constants import Constants
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST_KEPT = 1000  # clients whose own models a run folder keeps unasked; more could fill a disk
 
@@ -111,7 +101,7 @@ def execute(
         groups = itertools.groupby(prepared.built, key=lambda ready: jax.tree.structure(ready.algorithm))
         trained = [entry for _, group in groups for entry in training.train(list(group))]
         write_choices(folder, spec.name, trained, prepared.federation, prepared.scores[0])
-        summary = _write(training.spec, prepared, folder, trained, warnings)
+        summary = _write(prepared, folder, trained, warnings)
         return Executed(summary, trained, prepared.federation, path)
 
 
@@ -126,7 +116,11 @@ def _check_methods(prepared: Prepared) -> list[str]:
     """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
     spec, federation = prepared.spec, prepared.federation
     if federation.validation.counts.sum() == 0 and any(is_searched(prepared, ready.method) for ready in prepared.built):
-        raise RequestError(NOTHING_TO_CHOOSE_ON)
+        raise RequestError(
+            "No client has a validation row to choose a step size on. Bring at least 3 rows per client, or give "
+            "data.validation (in a spec, or by --set) a larger fraction; a spec with one step_size and no tuning needs "
+            "none."
+        )
     prepared.check_demand()
     # a step chosen on validation rows needs no warning: it was tried
     given = [text for ready in prepared.built if not is_tuned(spec, ready.method) for text in ready.warnings]
@@ -183,12 +177,12 @@ class _Training:
         self.waiting -= 1
         if not is_searched(self.prepared, method):
             return None
-        found = read_tuned(self.folder, method.label)
+        found = Tuned.read(self.folder, method.label)
         if found is None:
             found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, self.alone)
             # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
-            self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
-        if method.algorithm == LOCAL and self.alone is None:
+            found.write(self.folder, method.label)
+        if method.alone and self.alone is None:
             self.alone = found
         self.tell(f"{method.label}: {found.sentence}.")
         return found
@@ -225,9 +219,9 @@ class _Training:
         # method by method, all seeds of one side by side: runs are cut apart in this order below
         lanes, seeds = [one.built for one in methods for _ in spec.seeds], list(spec.seeds) * len(methods)
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
-        checkpoint = self.folder.path / "checkpoint" / safe_name(labels[0])
+        where = self.folder.path / "checkpoint" / safe_name(labels[0])
         options = Options(
-            checkpoint=Checkpoint(checkpoint, spec.output.checkpoint_every, self.tell),
+            checkpoint=Checkpoint(where, spec.output.checkpoint_every, self.tell),
             resume=True,
             progress=self.work.stage(shown, len(methods)),
             choose_by=self.prepared.choose_by,
@@ -250,19 +244,13 @@ class _Training:
 
     def _resolve(self, methods: list[Ready], used: Training) -> None:
         """Write down what was chosen before it trains: a resumed run must use the same program."""
-        resolved = {
-            one.built.method.label: Resolved(
-                used.executor,
-                used.chunk,
-                used.block,
-                None if one.choice is None else one.rounds,
-                one.settings or None,
-                one.built.chosen or None,
-                int(used.devices),
+        resolved = dict(self.spec.resolved)
+        for built, choice, settings, rounds in methods:
+            found = None if choice is None else rounds
+            resolved[built.method.label] = Resolved(
+                used.executor, used.chunk, used.block, found, settings or None, built.chosen or None, int(used.devices)
             )
-            for one in methods
-        }
-        self.spec = dataclasses.replace(self.spec, resolved=self.spec.resolved | resolved)
+        self.spec = dataclasses.replace(self.spec, resolved=resolved)
         self.folder.write_spec(self.spec)
 
     def _finish(self, one: Ready, runs: list[Run]) -> Trained:
@@ -281,7 +269,7 @@ class _Training:
                 self.folder.write_model(f"{name}/personal", run.personal_models(run.selected))
         if self.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        return Trained(built.method, runs, built.notes, one.choice, built.protected, built.spending)
+        return Trained(built, runs, one.choice)
 
     def _measure(self, methods: list[Built]) -> Measure | None:
         """Every method against the optimum of its own objective; None where it is not asked for, or none is known."""
@@ -291,12 +279,11 @@ class _Training:
         own: list[Callable[[Standing], dict[str, float]] | None] = []
         for built in methods:
             objective, label = unprotected(built.algorithm.objective), built.method.label
-            if isinstance(built.algorithm, PredictsWithMore):  # what it predicts with is no point of its objective
-                own.append(None)
-                continue
             cache = self.folder.path / "optima" / f"{safe_name(label)}.npz"
-            own.append(optimum_measure(objective, self.rows.train, cache))
-            if own[-1] is None and asked == "always":
+            # what such a method predicts with is no point of its objective
+            pointless = isinstance(built.algorithm, PredictsWithMore)
+            own.append(None if pointless else optimum_measure(objective, self.rows.train, cache))
+            if own[-1] is None and not pointless and asked == "always":
                 raise RequestError(
                     '[evaluation] optimum = "always" needs a convex objective with an optimum, and '
                     f"{type(objective).__name__} of {label} has none that is known here; give [model] l2 a value above "
@@ -312,37 +299,15 @@ class _Training:
         return measure_lane
 
 
-def _write(
-    spec: Spec, prepared: Prepared, folder: RunFolder, trained: list[Trained], warnings: list[str]
-) -> RunSummary:
-    federation, scores, choose_by = prepared.federation, prepared.scores, prepared.choose_by
+def _write(prepared: Prepared, folder: RunFolder, trained: list[Trained], warnings: list[str]) -> RunSummary:
+    federation, choose_by, spec = prepared.federation, prepared.choose_by, prepared.spec
     reached = {entry.method.label: validation_mean(entry, choose_by) for entry in trained}
     chosen = chosen_settings([entry.method for entry in trained], reached, SCORES[choose_by].higher_is_better)
-    judged = judge_methods(trained, federation, scores[0], chosen, choose_by)
-    announced = announce(trained, choose_by, chosen, federation.validation.counts)
-    folder.write_table("history.parquet", history_rows(trained, spec))
-    folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
-    left_out = write_predictions(folder, trained, federation, None if announced is None else announced.method)
-    summary = RunSummary(
-        name=spec.name,
-        scores=scores,
-        higher_is_better={name: SCORES[name].higher_is_better for name in scores},
-        score_reason=prepared.reason,
-        choose_by=choose_by,
-        refit=spec.tuning.refit,
-        announced=announced,
-        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *left_out),
-        warnings=tuple(warnings),
-        unscored=unscored(trained, federation, scores),
-        methods=tuple(
-            dataclasses.replace(
-                method_summary(entry, judged[entry.method.label], federation, scores, spec.evaluation.flops),
-                choosing_mean=reached[entry.method.label],
-                chosen=chosen[entry.method.label],
-            )
-            for entry in trained
-        ),
-    )
+    judged = judge_methods(trained, federation, prepared.scores[0], chosen, choose_by)
+    summary = write_tables(folder, prepared, trained, chosen, judged, spec.evaluation.flops)
+    announced = None if summary.announced is None else summary.announced.method
+    left_out = write_predictions(folder, trained, federation, announced)
+    summary = dataclasses.replace(summary, notes=(*summary.notes, *left_out), warnings=tuple(warnings))
     if spec.output.models != "none":
         folder.write_names(federation)
     folder.complete("summary.json", summary, privacy_statement(prepared, trained), spec.evaluation.time_model)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import tomllib
 from pathlib import Path
@@ -15,10 +16,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from idiolect.core import keys, tree
+from idiolect.core import Algorithm, RequestError, keys, tree
 from idiolect.core.addressing import address, axes
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError, nearest
+from idiolect.core.checks import nearest
 from idiolect.core.tree import Params
 from idiolect.data.feature_columns import NumberColumn
 from idiolect.data.preprocessing import Preprocessing
@@ -29,7 +29,7 @@ from idiolect.record.choices import Choice
 from idiolect.record.codec import MisfitError, decode, to_json
 from idiolect.record.manifest import COPY_AGAIN, check_files
 from idiolect.record.reading import read_record, read_summary
-from idiolect.record.schema import MethodSummary
+from idiolect.record.schema import RunSummary
 
 KEEP_ALL = "train again with --set \"output.models = 'all'\""
 OTHERS = {  # files that tell folders apart which have no models to predict with
@@ -44,8 +44,7 @@ class Finished:
 
     folder: Path
     spec: Spec
-    methods: tuple[MethodSummary, ...]  # none for a dial
-    announced: str | None
+    summary: RunSummary | None  # None of a dial
 
 
 def open_finished(folder: Path) -> Finished:
@@ -69,20 +68,17 @@ def open_finished(folder: Path) -> Finished:
     if (folder / "dial.json").is_file():
         read_record(Choice, folder / "dial.json")
     try:
-        spec = from_table(tomllib.loads(path.read_text(encoding="utf-8")))
-    except RequestError:
-        raise
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} cannot be read ({error}); {COPY_AGAIN}.") from None
-    if summary is None:
-        return Finished(folder, spec, (), None)
-    return Finished(folder, spec, summary.methods, None if summary.announced is None else summary.announced.method)
+    return Finished(folder, from_table(table), summary)
 
 
 def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
     """The label of the method that answers, and why it is this one."""
     labels = [entry.label for entry in run.spec.methods]
-    lost = {line.method: line.diverged for line in run.methods if line.diverged}
+    lines = () if run.summary is None else run.summary.methods
+    lost = {line.method: line.diverged for line in lines if line.diverged}
     able = ", ".join(label for label in labels if label not in lost)
     chosen, reason = _named_or_announced(run, labels, method)
     if not able:
@@ -107,7 +103,8 @@ def _named_or_announced(run: Finished, labels: list[str], method: str | None) ->
         return method, "as --method asks"
     if len(labels) == 1:
         return labels[0], "the run's only method"
-    return (run.announced, "the method that the run announced") if run.announced in labels else (None, "")
+    announced = None if run.summary is None or run.summary.announced is None else run.summary.announced.method
+    return (announced, "the method that the run announced") if announced in labels else (None, "")
 
 
 def read_recipe(run: Finished) -> Preprocessing:
@@ -165,7 +162,7 @@ def read_models(folder: Path, label: str, seed: int, algorithm: Algorithm, preci
     check_files(folder, [path.relative_to(folder).as_posix() for path in files.values()])
     shared, personal = (load_model(path) if path.is_file() else None for path in files.values())
     if shared is not None:
-        shared = _as_declared(shared, algorithm, precision, files["shared"])
+        _check_shared(shared, algorithm, precision, files["shared"])
     for leaf in jax.tree.leaves(personal):
         if leaf.shape[:1] != (len(names),):
             raise RequestError(
@@ -185,9 +182,9 @@ def read_clients(folder: Path) -> tuple[str, ...]:
         raise RequestError(f"{path} cannot be read ({error.strerror}); {COPY_AGAIN}.") from None
     except ValueError as error:
         raise RequestError(f"{path} is damaged ({error}); {COPY_AGAIN}.") from None
-    if not isinstance(names, list) or len({str(name) for name in names}) != len(names):
+    if not isinstance(names, list) or len(set(map(str, names))) != len(names):
         raise RequestError(f"{path} must be a list of different names; {COPY_AGAIN}.")
-    return tuple(str(name) for name in names)
+    return tuple(map(str, names))
 
 
 def load_model(path: str | Path) -> dict[str, Any]:
@@ -213,20 +210,18 @@ def load_model(path: str | Path) -> dict[str, Any]:
     return nested
 
 
-def _as_declared(params: Params, algorithm: Algorithm, precision: str, path: Path) -> Params:
-    """The shared model, once it is seen to be one of this method."""
+def _check_shared(params: Params, algorithm: Algorithm, precision: str, path: Path) -> None:
+    """RequestError where the shared model is not one of this method."""
     with run_precision(precision):
         wanted = jax.eval_shape(lambda key: algorithm.shared_model(algorithm.init_server(key)), keys.root_key(0))
     found, declared = (jax.tree_util.tree_flatten_with_path(one)[0] for one in (params, wanted))
     if [path for path, _ in found] != [path for path, _ in declared]:
         raise RequestError(f"{path} is not a model of this run's method; {COPY_AGAIN}.")
-
     for (_, leaf), (_, like) in zip(found, declared):
         if leaf.shape != like.shape:
             raise RequestError(
                 f"{path} holds an array of shape {leaf.shape} where this run's model has {like.shape}; {COPY_AGAIN}."
             )
-    return params
 
 
 def apply_models(algorithm: Algorithm, kept: Kept, inputs: np.ndarray, own: np.ndarray, precision: str) -> np.ndarray:
@@ -261,25 +256,14 @@ def _answer(
 ) -> np.ndarray:
     """(blocks, rows, ...): outputs of blocks of rows, each by its client's model or all by the shared one."""
     with run_precision(precision):
-        rows = jnp.asarray(inputs, PRECISIONS[precision])
-        if personal:
-            return np.asarray(_own_answers(algorithm, tree.take(params, clients), jnp.asarray(clients), rows))
-        flat = rows.reshape(-1, *rows.shape[2:])
-        outputs = np.asarray(_shared_answers(algorithm, params, flat))
-        return outputs.reshape(*rows.shape[:2], *outputs.shape[1:])
+        rows, models = jnp.asarray(inputs, PRECISIONS[precision]), tree.take(params, clients) if personal else params
+        return np.asarray(_answers(algorithm, models, jnp.asarray(clients), rows, personal))
 
 
-@jax.jit
-def _own_answers(algorithm: Algorithm, models: Params, clients: jax.Array, inputs: jax.Array) -> jax.Array:
-    def one(own: Algorithm, model: Params, rows: jax.Array) -> jax.Array:
-        return own.predict(model, rows)
-
-    return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(address(algorithm, clients), models, inputs)
-
-
-@jax.jit
-def _shared_answers(algorithm: Algorithm, model: Params, inputs: jax.Array) -> jax.Array:
-    return algorithm.predict(model, inputs)
+@functools.partial(jax.jit, static_argnums=4)
+def _answers(algorithm: Algorithm, models: Params, clients: jax.Array, inputs: jax.Array, personal: bool) -> jax.Array:
+    own, mapped = (address(algorithm, clients), (axes(algorithm), 0, 0)) if personal else (algorithm, (None, None, 0))
+    return jax.vmap(lambda one, model, rows: one.predict(model, rows), in_axes=mapped)(own, models, inputs)
 
 
 def _blocks(own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -297,5 +281,4 @@ def _blocks(own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _padded(values: np.ndarray, length: int) -> np.ndarray:
     """`length` entries, the first in place of those that are missing."""
-    missing = length - len(values)
-    return values if missing <= 0 else np.concatenate([values, np.repeat(values[:1], missing, axis=0)])
+    return np.concatenate([values, np.repeat(values[:1], length - len(values), axis=0)])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -56,3 +57,17 @@ def fold(federation: Federation, number: int, seed: int) -> Federation:
         weights = take_weights(rows.weights, np.flatnonzero(chosen))
         parts.append(Rows(rows.inputs[chosen], rows.targets[chosen], offsets, weights))
     return dataclasses.replace(federation, train=parts[0], validation=parts[1], places=None)
+
+
+def cross_fitted(by_fold: Sequence[np.ndarray], choose: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """(folds, clients): each fold's entries of the candidate that `choose` takes for the other folds.
+
+    The best of many is best by luck too: what chose it flatters it. `by_fold` has (candidates, folds, clients) for each
+    fold, of which there must be two at least; `choose` gives one place among the candidates, or one for each client.
+    """
+    return np.stack(
+        [
+            own[choose(np.delete(own, number, axis=1)), number, np.arange(own.shape[2])]
+            for number, own in enumerate(by_fold)
+        ]
+    )

@@ -12,16 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.data.federation import Federation
-from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.trained import Trained
-from idiolect.experiments.units import unit
-from idiolect.metrics.jackknife import blocks_of, pseudo_values
-from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals, within
+from idiolect.experiments.trained import Trained, unit
+from idiolect.metrics import SCORES, Estimates, gains, judge, paired_estimates, pseudo_values, student_intervals
+from idiolect.metrics.jackknife import blocks_of
+from idiolect.metrics.paired import Intervals, within
 from idiolect.metrics.resampled import one_split, with_folds
-from idiolect.metrics.scores import SCORES
 from idiolect.metrics.shrinkage import moderated
-from idiolect.metrics.summary import gains
-from idiolect.metrics.verdicts import judge
 from idiolect.objectives import GlobalModel
 
 # methods whose personal model is the one shared model, the first that was run is *one model for all*
@@ -64,25 +60,22 @@ def judge_methods(
     observed = functools.cache(lambda label: _observed(entries[label], federation, score, frame))
     judged = {}
     for label, entry in entries.items():
-        found = Judged()
+        parts: dict[str, Any] = {}
         for name, reference in zip(("alone", "one"), find_references(entry, trained, chosen)):
             if reference is None:
                 continue
             estimates = _estimates(entry, reference, (observed(label), observed(reference.method.label)), score, frame)
             intervals = student_intervals(moderated(estimates))
-            against = Against(reference, intervals if bound is None else within(intervals, bound))
+            parts[name] = Against(reference, intervals if bound is None else within(intervals, bound))
             if name == "alone":
-                expected, verdict = judge(estimates)
-                found = found._replace(alone=against, expected=expected, verdict=verdict)
-            else:
-                found = found._replace(one=against)
-        judged[label] = found
+                parts["expected"], parts["verdict"] = judge(estimates)
+        judged[label] = Judged(**parts)
     return judged
 
 
 def find_references(entry: Trained, trained: list[Trained], chosen: Chosen) -> tuple[Trained | None, Trained | None]:
     """Training alone, and one model for all, to compare `entry` with; None where no method is that."""
-    alone = [other for other in trained if other.method.algorithm == LOCAL]
+    alone = [other for other in trained if other.method.alone]
     shared = [other for name in ONE_MODEL for other in trained if other.method.algorithm == name and _is_plain(other)]
     first = [other for other in shared if other.method.algorithm == shared[0].method.algorithm]
     return _reference(entry, alone, chosen), _reference(entry, first, chosen)
@@ -97,9 +90,8 @@ def _reference(entry: Trained, candidates: list[Trained], chosen: Chosen) -> Tra
     """A sweep's chosen one, else one with the same settings, or the first; one that diverged only where all did."""
     best = [other for other in candidates if chosen[other.method.label]]
     same = [other for other in candidates if other.method.swept_values == entry.method.swept_values]
-    # sorting is stable: of those that did not diverge, the chosen one stays first
-    ranked = sorted([*best, *same, *candidates], key=lambda other: other.diverged is not None)
-    return next(iter(ranked), None)
+    # `min` takes the first: of those that did not diverge, the chosen one
+    return min([*best, *same, *candidates], key=lambda other: other.diverged is not None, default=None)
 
 
 class _Frame(NamedTuple):
@@ -127,13 +119,14 @@ def _frame(federation: Federation, score: str) -> _Frame:
     if federation.groups is not None:
         groups = np.zeros(mask.shape, np.int64)
         groups[mask] = federation.groups[2]
-    if SCORES[score].per_row is not None:
-        return _Frame(mask if weights is None else mask & (weights > 0), groups, None, targets, overlap, weights)
-    blocks = blocks_of(counts, rows, groups)
-    number = blocks.max(axis=1, initial=-1) + 1
-    return _Frame(
-        np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks, targets, overlap, weights
-    )
+    blocks = None
+    if SCORES[score].per_row is None:
+        blocks = blocks_of(counts, rows, groups)
+        number = blocks.max(axis=1, initial=-1) + 1
+        mask, groups = np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None
+    elif weights is not None:
+        mask = mask & (weights > 0)
+    return _Frame(mask, groups, blocks, targets, overlap, weights)
 
 
 def _observed(entry: Trained, federation: Federation, score: str, frame: _Frame) -> np.ndarray:

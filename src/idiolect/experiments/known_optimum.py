@@ -11,9 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from idiolect.core import Objective, Prepares, Rows
 from idiolect.core.addressing import address, axes
-from idiolect.core.data import Rows
-from idiolect.core.objective import Objective, Prepares
 from idiolect.core.tree import Params
 from idiolect.engines.evaluate import Standing
 from idiolect.metrics.optimum import distance_to_optimum, suboptimality
@@ -64,11 +63,10 @@ def optimum_measure(
 def _models(objective: Objective, best: JointOptimum, prepared: Params, clients: int) -> Params:
     """What every client would predict with at the optimum, stacked, in float64."""
     own_part = prepared if isinstance(objective, Prepares) else best.personal
-    numbers = np.arange(clients)
     deployed = jax.vmap(
         lambda own, personal: own.deployed(best.shared, personal), in_axes=(axes(objective), 0), axis_size=clients
     )
-    models = deployed(address(objective, numbers), own_part)
+    models = deployed(address(objective, np.arange(clients)), own_part)
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), models)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,15 +14,15 @@ import numpy as np
 from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.objective import Objective
+from idiolect.core import Algorithm, Objective
 from idiolect.data.federation import Federation
 from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
+from idiolect.experiments.announce import announce
 from idiolect.experiments.gains import Judged
-from idiolect.experiments.spec import Spec
-from idiolect.experiments.trained import Trained, overall_mean
-from idiolect.experiments.units import in_table_units
+from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.run_folder import RunFolder
+from idiolect.experiments.trained import Trained, in_table_units, mean_ledger, overall_mean
 from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
@@ -34,15 +35,50 @@ SPLITS = ("train", "validation", "test")
 Row = dict[str, Any]  # of a table: column -> value
 
 
-def history_rows(trained: list[Trained], spec: Spec) -> list[Row]:
-    """history.parquet."""
-    model = find_time_model(spec.evaluation.time_model)
+def write_tables(
+    folder: RunFolder,
+    prepared: Prepared,
+    trained: list[Trained],
+    chosen: Mapping[str, bool | None],
+    judged: Mapping[str, Judged],
+    flops: bool,
+) -> record.RunSummary:
+    """Write history.parquet and clients.parquet; what summary.json says of the same. `flops` are counted on request."""
+    federation, scores, choose_by = prepared.federation, prepared.scores, prepared.choose_by
+    folder.write_table("history.parquet", _history_rows(trained, prepared.spec.evaluation.time_model))
+    folder.write_table("clients.parquet", _client_rows(trained, federation, scores, judged))
+    methods = [
+        dataclasses.replace(
+            method_summary(entry, judged[entry.method.label], federation, scores, flops),
+            choosing_mean=validation_mean(entry, choose_by),
+            chosen=chosen[entry.method.label],
+        )
+        for entry in trained
+    ]
+    return record.RunSummary(
+        name=prepared.spec.name,
+        scores=scores,
+        higher_is_better={name: SCORES[name].higher_is_better for name in scores},
+        score_reason=prepared.reason,
+        choose_by=choose_by,
+        refit=prepared.spec.tuning.refit,
+        announced=announce(trained, choose_by, chosen, federation.validation.counts),
+        notes=(*prepared.notes(), *(note for entry in trained for note in entry.built.notes)),
+        warnings=federation.warnings,
+        unscored=unscored(trained, federation, scores),
+        methods=tuple(methods),
+    )
+
+
+def _history_rows(trained: list[Trained], time_model: str) -> list[Row]:
+    model = find_time_model(time_model)
     rows = []
     for entry in trained:
         for run in entry.runs:
-            ledgers = [Ledger(**{name: row[name] for name in FIELDS}) for row in run.history]
-            increments = [later - earlier for earlier, later in zip([Ledger(), *ledgers], ledgers)]
-            slowest = np.diff([0, *(row["slowest_gradients"] for row in run.history)])
+            # a final fit may have cost less than the one before by which settings were chosen: never less than nothing
+            steps = list(itertools.pairwise([dict.fromkeys((*FIELDS, "slowest_gradients"), 0), *run.history]))
+            increments = [Ledger(**{name: max(0, row[name] - last[name]) for name in FIELDS}) for last, row in steps]
+            slowest = [max(0, row["slowest_gradients"] - last["slowest_gradients"]) for last, row in steps]
             cohort = run.plan.participations[run.lane].cohort
             modelled = np.cumsum(model.history_seconds(increments, cohort, slowest))
             for row, seconds in zip(run.history, modelled):
@@ -55,7 +91,7 @@ def validation_mean(entry: Trained, score: str) -> float | None:
     return None if entry.diverged else overall_mean(entry.scores(score, "validation"))
 
 
-def client_rows(
+def _client_rows(
     trained: list[Trained], federation: Federation, scores: tuple[str, ...], judged: Mapping[str, Judged]
 ) -> list[Row]:
     """clients.parquet: every client's scores, its gains over both references, and the verdict.
@@ -67,7 +103,7 @@ def client_rows(
     for entry in trained:
         own = judged[entry.method.label]
         for place, run in enumerate(entry.runs):
-            columns = _seed_columns(entry, place, own, scores[0]) | _judged_columns(own, federation.clients)
+            columns = _gain_columns(entry, place, own, scores[0])
             columns["traffic_bytes"] = run.recorder.client_bytes or [None] * federation.clients
             for when in ("last", "selected"):
                 columns |= _score_columns(getattr(run.recorder, when), when)
@@ -81,11 +117,11 @@ def client_rows(
 
 def _rows(label: str, run: Run, clients: Federation, columns: Mapping[str, Any], held_out: bool) -> list[Row]:
     """One row per client, of columns with an entry for each."""
-    counts = {f"{split}_rows": getattr(clients, split).counts.tolist() for split in SPLITS}
-    every = {name: np.asarray(values).tolist() for name, values in columns.items()}
+    counts = {f"{split}_rows": getattr(clients, split).counts for split in SPLITS}
+    every = {column: np.asarray(values).tolist() for column, values in (counts | dict(columns)).items()}
     return [
         {"method": label, "seed": run.seed, "client": name, "held_out": held_out}
-        | {column: values[client] for column, values in (counts | every).items()}
+        | {column: values[client] for column, values in every.items()}
         for client, name in enumerate(clients.names)
     ]
 
@@ -99,38 +135,30 @@ def _score_columns(recorded: Mapping[str, Any], when: str) -> dict[str, Any]:
     }
 
 
-def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
-    """Scores and gains of one seed, against each reference with the same seed; not-a-number where there is none."""
-    own, seed = entry.scores(score)[place], entry.runs[place].seed
-    columns = {"score": own}
-    for name, gain, against in (("local_score", "gain", judged.alone), ("one_score", "gain_over_one", judged.one)):
+def _gain_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, Any]:
+    """Scores and gains of one seed, not-a-number where there is no reference; then what all seeds of a client share."""
+    own, alone, one = entry.scores(score)[place], judged.alone, judged.one
+    columns, nothing = {"score": own}, [None] * len(own)
+    for name, gain, against in (("local_score", "gain", alone), ("one_score", "gain_over_one", one)):
         # paired by seed: both saw the same draws, and what these do to both is no gain
-        others = [] if against is None else [run.seed for run in against.reference.runs]
-        reference = np.full(len(own), np.nan)
-        if against is not None and seed in others:
-            reference = against.reference.scores(score)[others.index(seed)]
+        reference = np.full(len(own), np.nan) if against is None else against.reference.scores(score)[place]
         columns |= {name: reference, gain: gains(own, reference, SCORES[score].higher_is_better)}
-    return columns
-
-
-def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
-    """The columns that all seeds of a client share."""
-    nothing, columns = [None] * clients, dict[str, Any]()
-    parts = {"gain": judged.alone and judged.alone.gain, "gain_over_one": judged.one and judged.one.gain}
-    for name, part in (parts | {"gain_expected": judged.expected}).items():
-        columns |= {f"{name}_{end}": getattr(part, end, nothing) for end in ("low", "high")}
-    columns["gain_expected"] = getattr(judged.expected, "value", nothing)
-    columns["verdict"] = nothing if judged.verdict is None else [str(word) or None for word in judged.verdict]
-    return columns
+    parts = {"gain": alone and alone.gain, "gain_over_one": one and one.gain, "gain_expected": judged.expected}
+    return columns | {
+        **{f"{name}_{end}": getattr(part, end, nothing) for name, part in parts.items() for end in ("low", "high")},
+        "gain_expected": getattr(judged.expected, "value", nothing),
+        "verdict": nothing if judged.verdict is None else [str(word) or None for word in judged.verdict],
+    }
 
 
 def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
 ) -> record.MethodSummary:
-    """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
+    """One method's line in summary.json. Means are over clients, then over seeds."""
     primary, first, method, choice = scores[0], entry.runs[0], entry.method, entry.choice
     known, means = find(method.algorithm), _means(entry)
     shown, *others = (summarise_seeds(entry.scores(name), name) for name in scores)
+    further = [record.OtherScore(one.score.mean, one.score.worst_decile, one.clients, one.missing) for one in others]
     return record.MethodSummary(
         method=method.label,
         algorithm=method.algorithm,
@@ -143,15 +171,7 @@ def method_summary(
         tuned=getattr(choice, "sentence", None),
         converged=getattr(choice, "converged", None),
         diverged=entry.diverged,
-        score=record.Scores(**shown.parts),
-        seed_means=shown.means,
-        clients=shown.clients,
-        missing=shown.missing,
-        interval=shown.interval,
-        other_scores={
-            name: record.OtherScore(one.parts["mean"], one.parts["worst_decile"], one.clients, one.missing)
-            for name, one in zip(scores[1:], others)
-        },
+        other_scores=dict(zip(scores[1:], further)),
         validation_mean=validation_mean(entry, primary),
         shared_mean=overall_mean(entry.scores(primary, model="shared")),
         last_mean=overall_mean(entry.scores(primary, when="last")),
@@ -162,16 +182,17 @@ def method_summary(
         routing=mean_routing([run.routing() for run in entry.runs]),
         storage=record.Storage(**first.storage()._asdict()),
         flops=record.Flops(**first.flops()._asdict()) if flops else None,
+        **shown._asdict(),
         **means,
         **_gains(entry, judged, primary),
     )
 
 
 class SeedSummary(NamedTuple):
-    """A score on test rows: its parts over clients, each a mean over seeds, and the interval of the mean."""
+    """A score on test rows as summary.json has it: over clients, each part a mean over seeds."""
 
-    parts: dict[str, float]
-    means: tuple[float, ...]  # of each seed
+    score: record.Scores
+    seed_means: tuple[float, ...]
     clients: int  # with the score, of the first seed
     missing: int
     interval: tuple[float, ...]  # 95 %, no end that the score cannot be; empty: no client has the score
@@ -188,13 +209,12 @@ def summarise_seeds(answers: np.ndarray, score: str) -> SeedSummary:
     present = clients[~np.isnan(clients)]
     ends = np.clip(student_interval(present) if present.size else (), *SCORES[score].limits)
     means = tuple(float(one.mean) for one in found)
-    return SeedSummary(parts, means, found[0].clients, found[0].missing, tuple(map(float, ends)))
+    return SeedSummary(record.Scores(**parts), means, found[0].clients, found[0].missing, tuple(map(float, ends)))
 
 
 def _means(entry: Trained) -> dict[str, Any]:
     """Over seeds: what training cost, in whole units, and the last record's distance to an optimum where measured."""
-    costs = {name: round(np.mean([getattr(run.ledger, name) for run in entry.runs])) for name in FIELDS}
-    costs["rounds"] = entry.runs[0].ledger.rounds
+    costs = mean_ledger(entry.runs).to_dict() | {"rounds": entry.runs[0].ledger.rounds}
     names = ("seconds", "train_loss", "suboptimality", "distance_to_optimum")
     last = {name: [run.history[-1][name] for run in entry.runs if name in run.history[-1]] for name in names}
     return costs | {name: float(np.mean(values)) for name, values in last.items() if values}
@@ -202,8 +222,8 @@ def _means(entry: Trained) -> dict[str, Any]:
 
 def _gains(entry: Trained, judged: Judged, score: str) -> dict[str, Any]:
     """Mean gains over clients, and percents of clients against training alone; nothing against a method itself."""
-    found: dict[str, Any] = {}
-    alone = None if judged.verdict is None else judged.alone
+    found, verdict = dict[str, Any](), judged.verdict
+    alone = None if verdict is None else judged.alone
     for name, against in (("gain", alone), ("gain_over_one", judged.one)):
         if against is None or against.reference is entry:
             continue
@@ -211,15 +231,11 @@ def _gains(entry: Trained, judged: Judged, score: str) -> dict[str, Any]:
         gain = paired_gain(ours, theirs, SCORES[score].higher_is_better)
         ends = float(gain.mean), float(gain.low), float(gain.high)
         found[name] = record.Gain(*ends, gain.clients, against.reference.method.label)
-        if name == "gain":
-            found |= _percents(judged.verdict) | {"better": float(gain.better), "worse": float(gain.worse)}
+        if name == "gain" and verdict is not None:
+            known = verdict[verdict != ""]
+            found |= {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
+            found |= {"better": float(gain.better), "worse": float(gain.worse)}
     return found
-
-
-def _percents(verdict: np.ndarray | None) -> dict[str, float | None]:
-    """Of the clients with a verdict, those with each; None where none has one."""
-    known = np.array([]) if verdict is None else verdict[verdict != ""]
-    return {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
 
 
 def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> record.Unscored | None:
@@ -287,22 +303,20 @@ def mean_personalization(found: list[record.Personalization | None]) -> record.P
 
 def mean_routing(found: list[routing.Routing | None]) -> record.Routing | None:
     """The mean over seeds of the fractions; rows are added up."""
-    known = [one for one in found if one is not None]
+    known = [to_json(one._asdict()) for one in found if one is not None]
     if not known:
         return None
-    fractions = ("shared_share", "taken", "one_way", "by_category", "taken_by_category")
-    means = _mean_tree([{name: to_json(getattr(one, name)) for name in fractions} for one in known])
-    rows = jax.tree.map(lambda *counts: sum(counts), *(one.rows for one in known))
-    return from_json(record.Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
+    rows = {category: sum(one["rows"][category] for one in known) for category in known[0]["rows"]}
+    return from_json(record.Routing, _mean_tree(known) | {"rows": rows}, "routing")
 
 
 def _mean_tree(values: list[Any]) -> Any:
     """The mean of lists and dictionaries of one form, number by number; a seed without one does not count."""
 
-    def mean(*leaves: float | None) -> float | None:
+    def mean(*leaves: Any) -> Any:
         known = [leaf for leaf in leaves if leaf is not None]
-        same_count = known and isinstance(known[0], int) and len(set(known)) == 1
-        return known[0] if same_count else float(np.mean(known)) if known else None
+        same = known and isinstance(known[0], int | str) and len(set(known)) == 1  # a name, or as many in all
+        return known[0] if same else float(np.mean(known)) if known else None
 
     return jax.tree.map(mean, *values, is_leaf=lambda leaf: leaf is None)
 

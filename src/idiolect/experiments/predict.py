@@ -11,16 +11,16 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from scipy.special import softmax
 
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError, nearest
-from idiolect.core.importing import own_code
+from idiolect.core import Algorithm, RequestError, own_code
+from idiolect.core.checks import nearest
 from idiolect.core.settings import in_precision
 from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, TEXT
@@ -30,12 +30,10 @@ from idiolect.data.tables import Reading, read, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments import finished
 from idiolect.experiments.build import addressed, assemble, client_loss_for
-from idiolect.record.files import whole
+from idiolect.experiments.finished import load_model as load_model
+from idiolect.record.files import whole, write_whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
-
-load_model = finished.load_model
-__all__ = ["load_model", "predict"]
 
 Say = Callable[[str], None]
 MODELS = ("auto", "personal", "shared")
@@ -68,7 +66,9 @@ def predict(
     with blame_folder(Path(folder)), own_code(only=trust):
         run = finished.open_finished(Path(folder))
         label, reason = finished.choose_method(run, method)
-        seed = _choose_seed(run, seed)
+        if seed is not None and seed not in run.spec.seeds:
+            raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, run.spec.seeds))}, got {seed}.")
+        seed = run.spec.seeds[0] if seed is None else seed
         recipe = finished.read_recipe(run)
         # the method is built anew from the spec: stored are numbers alone, and nothing that could run
         algorithm = _algorithm(run, label, recipe)
@@ -101,12 +101,6 @@ def _unchecked(run: finished.Finished) -> list[str]:
     return [f"{run.folder} was written by an earlier version and has no {MANIFEST}: its files could not be checked."]
 
 
-def _choose_seed(run: finished.Finished, seed: int | None) -> int:
-    if seed is not None and seed not in run.spec.seeds:
-        raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, run.spec.seeds))}, got {seed}.")
-    return run.spec.seeds[0] if seed is None else seed
-
-
 def _owners(table: pa.Table, column: str | None, kept: finished.Kept, model: str) -> tuple[list[str | None], list[str]]:
     """Each row's client as it is written, None where it has none; and what to say where the column is not there."""
     if column is None:
@@ -125,12 +119,11 @@ def _algorithm(run: finished.Finished, label: str, recipe: Preprocessing) -> Alg
     plain = task.kind != "classification" and task.outputs == 1
     loss = client_loss_for(spec.model, task, (len(recipe.feature_names),), plain_number=plain)
     resolved = spec.resolved.get(label)
-    tuned = {} if resolved is None else resolved.tuned or {}
+    tuned, chosen = (resolved.tuned or {}, resolved.chosen or {}) if resolved else ({}, {})
     entry = next(entry for entry in spec.methods if entry.label == label)
     entry = dataclasses.replace(entry, settings=entry.settings | tuned)
     # as many clients as trained: settings with a row per client have that many
     algorithm = assemble(entry, loss, len(finished.read_clients(run.folder)), f"methods.{label}").algorithm
-    chosen = {} if resolved is None else resolved.chosen or {}
     values: dict[str, Any] = {name: addressed(one) for name, one in chosen.items()}
     with run_precision(spec.training.precision):
         return in_precision(dataclasses.replace(algorithm, **values), PRECISIONS[spec.training.precision])
@@ -141,7 +134,7 @@ def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> Readin
     # a column of new rows may look like another kind, all whole numbers for instance: its kind in training decides
     kinds = {name: kind for name, kind in recipe.kinds.items() if name not in recipe.target.names}  # not needed
     reading = read(source, kinds if client is None else kinds | {client: TEXT})
-    new = ["prediction", "model", *(_probability(name) for name in recipe.task.classes)]
+    new = ["prediction", "model", *(f"probability of {name}" for name in recipe.task.classes)]
     taken = [name for name in new if name in reading.table.column_names]
     if taken:
         raise RequestError(f"The table already has a column {taken[0]!r}; rename it, so that the answers can be added.")
@@ -200,10 +193,6 @@ def _outputs(
     return outputs
 
 
-def _probability(name: str) -> str:
-    return f"probability of {name}"
-
-
 def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe: Preprocessing) -> pa.Table:
     task = recipe.task
     if task.kind != "classification":
@@ -214,18 +203,17 @@ def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe:
         table = table.append_column("prediction", names.take(pa.array(outputs.argmax(axis=1))))
         chances = softmax(np.asarray(outputs, np.float64), axis=1)
         for number, name in enumerate(task.classes):
-            table = table.append_column(_probability(name), pa.array(chances[:, number]))
+            table = table.append_column(f"probability of {name}", pa.array(chances[:, number]))
     kinds = pa.array(["personal", "shared"])
     return table.append_column("model", kinds.take(pa.array((own < 0).astype(np.int64))))
 
 
-@dataclasses.dataclass(frozen=True)
-class Routed:
+class Routed(NamedTuple):
     """Each row's model, a client's number or -1 for the shared one; who answers, in words, and what is doubtful."""
 
     own: np.ndarray
     counted: str
-    doubts: tuple[str, ...]
+    doubts: list[str]
 
 
 def route_rows(label: str, kept: finished.Kept, clients: Sequence[str | None], model: str) -> Routed:
@@ -234,16 +222,29 @@ def route_rows(label: str, kept: finished.Kept, clients: Sequence[str | None], m
     `clients` has each row's client, None where it has none. `model` is one of MODELS.
     """
     place = {name: number for number, name in enumerate(kept.names)}
-    known = np.array([-1 if client is None else place.get(client, -1) for client in clients], np.int64)
+    own = np.array([-1 if client is None else place.get(client, -1) for client in clients], np.int64)
     others = _others(clients, place)
     _check_kept(label, kept, model, others)
+    doubts = [f"The shared model answers {others}."] if others else []
     if model == "shared":
-        return _routed(np.full_like(known, -1), kept, ())
-    if kept.personal is None:
+        own[:] = -1
+        doubts = []
+    elif kept.personal is None:
         also = f", also for {others}" if others else ""
-        doubt = f"The run kept no personal models of {label!r}: the shared one answers for every client{also}."
-        return _routed(np.full_like(known, -1), kept, (doubt,))
-    return _routed(known, kept, (f"The shared model answers {others}.",) if others else ())
+        own[:] = -1
+        doubts = [f"The run kept no personal models of {label!r}: the shared one answers for every client{also}."]
+    return Routed(own, _counted(own, kept.names), doubts)
+
+
+def _counted(own: np.ndarray, names: Sequence[str]) -> str:
+    """Who answers how many rows."""
+    numbers, by_shared, parts = np.unique(own[own >= 0]), int((own < 0).sum()), []
+    if len(numbers):
+        models = f"model of {names[numbers[0]]!r}" if len(numbers) == 1 else f"models of {len(numbers)} clients"
+        parts.append(f"{count_rows(len(own) - by_shared)} by the personal {models}")
+    if by_shared:
+        parts.append(f"{count_rows(by_shared)} by the shared model")
+    return ", ".join(parts)
 
 
 def _check_kept(label: str, kept: finished.Kept, model: str, others: str) -> None:
@@ -272,7 +273,7 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     new = Counter(client for client in clients if client is not None and client not in place)
     parts = []
     if new:
-        who = "1 client that did not train" if len(new) == 1 else f"{len(new)} clients that did not train"
+        who = f"{len(new)} client{'' if len(new) == 1 else 's'} that did not train"
         parts.append(f"{count_rows(sum(new.values()))} of {who} ({_names(list(new), place)})")
     unnamed = sum(client is None for client in clients)
     if unnamed:
@@ -280,21 +281,9 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     return " and ".join(parts)
 
 
-def _routed(own: np.ndarray, kept: finished.Kept, doubts: tuple[str, ...]) -> Routed:
-    numbers = np.unique(own[own >= 0])
-    parts = []
-    if len(numbers):
-        whose = f"the personal model of {kept.names[numbers[0]]!r}"
-        whose = whose if len(numbers) == 1 else f"the personal models of {len(numbers)} clients"
-        parts.append(f"{count_rows(int((own >= 0).sum()))} by {whose}")
-    if (own < 0).any():
-        parts.append(f"{count_rows(int((own < 0).sum()))} by the shared model")
-    return Routed(own, ", ".join(parts), doubts)
-
-
 def count_rows(count: int) -> str:
     """'1 row', '2 rows'."""
-    return "1 row" if count == 1 else f"{count} rows"
+    return f"{count} row{'' if count == 1 else 's'}"
 
 
 def _names(names: list[str], known: Iterable[str]) -> str:
@@ -315,15 +304,12 @@ def check_out(path: Path) -> None:
 
 def write_answers(answers: pa.Table, path: Path) -> None:
     """Write a CSV or Parquet file, by the name's ending, whole or not at all."""
-    from pyarrow import parquet
-
     check_out(path)
-    content = _csv(answers, str(path)) if path.suffix == ".csv" else None
-    with whole(path) as unfinished:
-        if content is None:
-            parquet.write_table(answers, unfinished)
-        else:
-            Path(unfinished).write_bytes(content)
+    if path.suffix == ".csv":
+        write_whole(path, _csv(answers, str(path)))
+    else:
+        with whole(path) as unfinished:
+            pq.write_table(answers, unfinished)
 
 
 def print_answers(answers: pa.Table, stream: Any) -> None:
@@ -333,17 +319,15 @@ def print_answers(answers: pa.Table, stream: Any) -> None:
 
 def _csv(answers: pa.Table, what: str) -> bytes:
     """Comma-separated lines; quotes only where a cell needs them, since a number in quotes would be read as text."""
-    try:
-        columns = [_cells(column.cast(pa.string())) for column in answers.columns]
-    except pa.ArrowException as error:
-        first = str(error).partition("\n")[0]
-        raise RequestError(f"{what} cannot hold these columns ({first}); write them with --out FILE.parquet.") from None
-    heading = ",".join(_cells(pa.chunked_array([pa.array(answers.column_names, pa.string())])).to_pylist())
-    lines = pc.binary_join_element_wise(*columns, ",").to_pylist()
-    return ("\n".join([heading, *lines]) + "\n").encode()
-
-
-def _cells(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    texts = pc.fill_null(texts, "")
-    quoted = pc.binary_join_element_wise("", pc.replace_substring(texts, '"', '""'), "", '"')
-    return pc.if_else(pc.match_substring_regex(texts, '[",\r\n]'), quoted, texts)
+    columns = []
+    for name, column in zip(answers.column_names, answers.columns):
+        try:
+            texts = pc.fill_null(pa.chunked_array([[name], *column.cast(pa.string()).chunks], pa.string()), "")
+        except pa.ArrowException as error:
+            first = str(error).partition("\n")[0]
+            raise RequestError(
+                f"{what} cannot hold these columns ({first}); write them with --out FILE.parquet."
+            ) from None
+        quoted = pc.binary_join_element_wise("", pc.replace_substring(texts, '"', '""'), "", '"')
+        columns.append(pc.if_else(pc.match_substring_regex(texts, '[",\r\n]'), quoted, texts))
+    return ("\n".join(pc.binary_join_element_wise(*columns, ",").to_pylist()) + "\n").encode()

@@ -27,7 +27,7 @@ def write_predictions(
     if federation.places is not None:
         folder.write_table(SPLIT, split_table(federation))
     runs = [(one.method.label, run) for one in trained for run in one.runs if run.recorder.diverged is None]
-    kept, notes = _kept(runs, federation, announced) if runs else (runs, [])
+    kept, notes = _kept(runs, federation, announced)
     if kept:
         folder.write_table(PREDICTIONS, (prediction_table(label, run, federation) for label, run in kept))
     return notes
@@ -61,7 +61,7 @@ def prediction_table(label: str, run: Run, federation: Federation) -> pa.Table:
     personal, shared = found["personal"][real], found["shared"][real] if "shared" in found else None
     owner = np.repeat(np.arange(federation.clients), test.counts)
     columns = {
-        "method": pa.array([label]).take(pa.array(np.zeros(len(owner), np.int64))),
+        "method": _texts([label], np.zeros(len(owner))),
         "seed": pa.array(np.full(len(owner), run.seed, np.int64)),
         "client": _texts(federation.names, owner),
         "row": pa.nulls(len(owner), pa.int64()) if places is None else pa.array(places.test.astype(np.int64)),
@@ -85,15 +85,10 @@ def _classes(federation: Federation, personal: np.ndarray, shared: np.ndarray | 
 
 
 def _numbers(federation: Federation, personal: np.ndarray, shared: np.ndarray | None) -> dict[str, pa.Array]:
-    nothing = np.full(personal.shape, np.nan, personal.dtype)
-    answers = {
-        "target": federation.test.targets,
-        "prediction": personal,
-        "shared_prediction": nothing if shared is None else shared,
-    }
-    columns = {}
+    answers = {"target": federation.test.targets, "prediction": personal}
+    answers["shared_prediction"] = np.full_like(personal, np.nan) if shared is None else shared
+    recipe, columns = federation.preprocessing, {}
     for name, values in answers.items():
-        recipe = federation.preprocessing
         shown = np.asarray(values, np.float64)
         shown = (shown if recipe is None else recipe.original_units(shown)).reshape(len(shown), -1)
         several = shown.shape[1] > 1
@@ -112,14 +107,12 @@ def split_table(federation: Federation) -> pa.Table:
     for own in (federation, federation.held_out):
         if own is None or own.places is None:
             continue
-        for number, name in enumerate(("train", "validation", "test")):
-            places = getattr(own.places, name)
-            client[places] = len(names) + np.repeat(np.arange(own.clients), getattr(own, name).counts)
+        owners = [np.repeat(np.arange(own.clients), getattr(own, name).counts) for name in PARTS[:3]]
+        for number, owner in enumerate([*owners, own.places.unused_clients]):
+            places = getattr(own.places, PARTS[number])
+            client[places] = len(names) + owner
             part[places] = number
             held_out[places] = own is not federation
-        client[own.places.unused] = len(names) + own.places.unused_clients
-        part[own.places.unused] = PARTS.index("unused")
-        held_out[own.places.unused] = own is not federation
         names += own.names
     return pa.table(
         {

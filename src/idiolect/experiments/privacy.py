@@ -16,7 +16,6 @@ from idiolect.core.kinds import Listens, SendsInLegs
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import WAYS
 from idiolect.engines.run import Run
-from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
@@ -40,7 +39,7 @@ def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Stat
     chosen = [entry for entry in trained if entry.choice is not None]
     also = []
     used = prepared.constants is not None and not spec.privacy.is_on
-    if used and any(entry.method.algorithm != LOCAL for entry in trained):
+    if used and any(not entry.method.alone for entry in trained):
         also.append(_CONSTANTS)
     if chosen:
         also.append(record.Aside("scores on its validation rows, to choose settings and rounds", len(prepared.scores)))
@@ -123,12 +122,12 @@ def _trained(entry: Trained, fitted: Federation) -> record.MethodSent:
     sent = _method(entry.method.label, entry.runs, run.ledger, fitted)
     protection, epsilons = sent.protection, sent.epsilons
     if protection == UNPROTECTED:
-        protection = "; ".join(entry.protected) or UNPROTECTED
+        protection = "; ".join(entry.built.protected) or UNPROTECTED
     elif choice is not None and not choice.common:
         # training alone sends no model; where clients do not choose for themselves, scores choose for all of them
         protection = "nothing is sent but scores on validation rows, to choose"
-    if isinstance(entry.spending, RowSpending):
-        epsilons = entry.spending.of_clients(run.ledger.rounds, fitted.names)
+    if isinstance(entry.built.spending, RowSpending):
+        epsilons = entry.built.spending.of_clients(run.ledger.rounds, fitted.names)
     spent = 0 if choice is None else choice.spent
     return dataclasses.replace(sent, rounds_to_choose=spent, protection=protection, epsilons=epsilons)
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pyarrow as pa
 
 from idiolect.collaborate.quadratic import Sample, make_sample, optimum, score_own
 from idiolect.collaborate.threads import one_thread
@@ -13,9 +12,6 @@ from idiolect.core.checks import RequestError
 from idiolect.experiments.collaboration import plain_loss
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import Spec
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RIDGES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 _MOST_TRIED = 300  # clients on which the ridge is chosen

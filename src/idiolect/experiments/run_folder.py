@@ -284,15 +284,14 @@ def safe_name(label: str) -> str:
 
 def machine_facts(time_model: str) -> dict[str, object]:
     """Where and when: versions, devices, load. No path and no host name."""
-    versions: dict[str, object] = {
-        name: sys.modules[name].__version__ for name in ("jax", "numpy", "pyarrow") if name in sys.modules
-    }
     program = Path(sys.argv[0]).name
     ours = program in ("idiolect", "__main__.py")  # what others are given, such as a notebook's kernel, may be a place
     command = [program, *(sys.argv[1:] if ours else ())]
     return {
         "python": platform.python_version(),
-        **versions,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
         "platform": platform.system(),
         "processor": platform.machine(),
         "cpu_count": os.cpu_count(),

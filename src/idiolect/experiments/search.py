@@ -78,10 +78,8 @@ def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
         if wider is None:
             break
         place, beyond = wider
-        others = [beyond if axis is tried[place] else axis for axis in tried]
-        trials += attempted(grid(others))
-        values = tuple(sorted({*tried[place].values, *beyond.values}))
-        tried[place] = tried[place]._replace(values=values)
+        trials += attempted(grid([*tried[:place], beyond, *tried[place + 1 :]]))
+        tried[place] = beyond._replace(values=tuple(sorted({*tried[place].values, *beyond.values})))
         # a flat score keeps the best at the edge for ever: the search would widen as often as it may
         if not worth_it(before.score, best_of(trials).score):
             break
@@ -106,9 +104,7 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 
 def worth_it(before: float, after: float) -> bool:
     """Whether a score got better by more than a part of it; from nothing to anything it does."""
-    if math.isinf(before):
-        return True
-    return after - before > WORTH * abs(before)
+    return math.isinf(before) or after - before > WORTH * abs(before)
 
 
 def _wider(axes: Sequence[Axis], best: Trial, counts: Sequence[int]) -> tuple[int, Axis] | None:
@@ -118,15 +114,10 @@ def _wider(axes: Sequence[Axis], best: Trial, counts: Sequence[int]) -> tuple[in
     step size, goes down.
     """
     for place, (axis, count) in enumerate(zip(axes, counts)):
-        if not axis.widens:
-            continue
-        value = best.point[axis.name]
-        if math.isinf(best.score):
-            beyond = axis.beyond(False, count)
-        elif len(axis.values) > 1 and value in (axis.values[0], axis.values[-1]):  # one value was chosen elsewhere
-            beyond = axis.beyond(value == axis.values[-1], count)
-        else:
-            continue
-        if beyond.values:
-            return place, beyond
+        value, failed = best.point[axis.name], math.isinf(best.score)
+        at_edge = len(axis.values) > 1 and value in (axis.values[0], axis.values[-1])  # one value was chosen elsewhere
+        if axis.widens and (failed or at_edge):
+            beyond = axis.beyond(not failed and value == axis.values[-1], count)
+            if beyond.values:
+                return place, beyond
     return None

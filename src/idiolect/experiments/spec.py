@@ -22,7 +22,7 @@ from idiolect.experiments.strict import coerce, fill, refuse_unknown
 from idiolect.objectives import OBJECTIVES, Objective
 from idiolect.protection.choices import ATTACKS, CODECS, RULES
 from idiolect.record.codec import flat
-from idiolect.record.schema import Swept
+from idiolect.record.schema import ALONE, Swept
 from idiolect.visible import one_line
 
 Table: TypeAlias = dict[str, Any]  # of TOML: names to plain values, lists and tables
@@ -92,6 +92,11 @@ class MethodSpec:
     objective: str | None = None
     settings: Table = dataclasses.field(default_factory=dict)
     swept: Swept | None = None  # where a sweep made it of another method
+
+    @property
+    def alone(self) -> bool:
+        """Whether every client trains on its own rows."""
+        return self.algorithm == ALONE
 
     @property
     def minimised(self) -> type[Objective] | None:

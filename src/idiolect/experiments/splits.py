@@ -10,7 +10,8 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.experiments.execute import Executed, Say, execute
@@ -21,9 +22,6 @@ from idiolect.experiments.work import Overall, Progress
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_summary
 from idiolect.record.splits import SplitsSummary
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST = 1000  # splits; more is almost surely a slip
 SPLITS = "compare --splits"
@@ -43,8 +41,7 @@ def split_folder(path: Path, place: int) -> Path:
 
 def asked_splits(path: Path) -> int | None:
     """The number of splits that a folder was started with; None for any other folder."""
-    request = RunFolder(path).read_request()
-    return None if request is None else request.get("splits")
+    return (RunFolder(path).read_request() or {}).get("splits")
 
 
 def check_splits(spec: Spec, splits: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,34 +16,29 @@ import pyarrow.parquet as pq
 
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
-from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.trained import over_clients
-from idiolect.metrics.paired import Estimates, Intervals, student_intervals, within
-from idiolect.metrics.resampled import gain_estimates, score_estimates
-from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import summarise
-from idiolect.metrics.verdicts import VERDICTS, judge
+from idiolect.metrics import SCORES, Estimates, gain_estimates, judge, score_estimates, student_intervals, summarise
+from idiolect.metrics.paired import Intervals
+from idiolect.metrics.verdicts import VERDICTS
 from idiolect.record.reading import read_summary
-from idiolect.record.schema import MethodSummary, RunSummary
+from idiolect.record.schema import ALONE, MethodSummary, RunSummary
 from idiolect.record.splits import EachSplit, SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 
-GAINS = ("gain", "gain_over_one")
-_NUMBERS = ("train_rows", "validation_rows", "test_rows", "score", *GAINS)
+JUDGED = ("score", "gain", "gain_over_one")
+_NUMBERS = ("train_rows", "validation_rows", "test_rows", *JUDGED)
 _COLUMNS = ("method", "client", "held_out", *_NUMBERS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """Finished splits: their summaries, and (methods, splits, clients) numbers, not-a-number where there is none."""
+    """Finished splits: their summaries, and their numbers, not-a-number where there is none."""
 
     folders: list[Path]
     seeds: list[int]
     summaries: list[RunSummary]
     labels: list[str]
     clients: list[str]
-    score: np.ndarray
-    gain: np.ndarray
-    gain_over_one: np.ndarray
+    judged: dict[str, np.ndarray]  # each of JUDGED: (methods, splits, clients)
     test_rows: np.ndarray  # (splits, clients)
     fitted_rows: np.ndarray  # rows that the judged models were trained on
 
@@ -57,11 +53,6 @@ class Splits:
         return SCORES[self.name_of_score].higher_is_better
 
     @property
-    def higher_chooses(self) -> bool:
-        """Which way the score points that chooses on validation rows."""
-        return SCORES[self.summaries[0].choose_by or self.name_of_score].higher_is_better
-
-    @property
     def test_over_train(self) -> float:
         """Test rows divided by training rows, all clients and splits together."""
         return float(np.nansum(self.test_rows) / max(np.nansum(self.fitted_rows), 1))
@@ -74,6 +65,20 @@ class Splits:
         """The place of the method that a split announced."""
         found = self.summaries[split].announced
         return self.labels.index(found.method) if found else None
+
+    def intervals(self, name: str, found: Estimates) -> Intervals:
+        """Means over splits of one of JUDGED at 95 %, no end that a score or a difference of two scores cannot be."""
+        score = SCORES[self.name_of_score]
+        bound = math.inf if score.bound is None else score.bound
+        limits = score.limits if name == "score" else (-bound, bound)
+        return Intervals(*(np.clip(part, *limits) for part in student_intervals(found)))
+
+    def mean(self, name: str, values: np.ndarray) -> SplitsMean | None:
+        """Of one number per split: mean, interval, and how many splits have it; None for none."""
+        estimates = score_estimates if name == "score" else gain_estimates
+        found = self.intervals(name, estimates(values[None], self.test_over_train))
+        mean, low, high = (float(part[0]) for part in found)
+        return None if np.isnan(mean) else SplitsMean(mean, low, high, int(np.isfinite(values).sum()))
 
 
 class JudgedOverSplits(NamedTuple):
@@ -96,8 +101,8 @@ def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     # a refit learns from validation rows too: they count among the rows that splits have in common
     if all(summary.refit and all(line.tuned for line in summary.methods) for summary in summaries):
         fitted += numbers["validation_rows"][0]
-    parts = (numbers["score"], numbers["gain"], numbers["gain_over_one"], numbers["test_rows"][0])
-    return Splits(list(folders), list(seeds), summaries, labels, clients, *parts, fitted)
+    judged = {name: numbers[name] for name in JUDGED}
+    return Splits(list(folders), list(seeds), summaries, labels, clients, judged, numbers["test_rows"][0], fitted)
 
 
 def _arranged(tables: list[dict[str, Any]], labels: list[str], clients: list[str]) -> dict[str, np.ndarray]:
@@ -122,13 +127,13 @@ def _client_means(folder: Path, summary: RunSummary) -> dict[str, Any]:
     found = table.aggregate([(name, "mean", pc.ScalarAggregateOptions(skip_nulls=False)) for name in _NUMBERS])
     columns: dict[str, Any] = {name: found[name].to_pylist() for name in ("method", "client")}
     lost = {line.method for line in summary.methods if line.diverged}
-    alone = {line.method for line in summary.methods if line.algorithm == LOCAL}
+    alone = {line.method for line in summary.methods if line.algorithm == ALONE}
     one = {line.gain_over_one.reference for line in summary.methods if line.gain_over_one}
     gone = np.isin(columns["method"], list(lost))
     without = {"gain": alone <= lost, "gain_over_one": not one or bool(one & lost)}
     for name in _NUMBERS:
         values = found[f"{name}_mean"].to_numpy().astype(float)
-        values[gone & (not name.endswith("_rows")) | without.get(name, False)] = np.nan
+        values[gone & (name in JUDGED) | without.get(name, False)] = np.nan
         columns[name] = values
     return columns
 
@@ -137,9 +142,9 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
     """splits.json, and what each method does for its clients."""
     judged = [_judge(read, method) for method in range(len(read.labels))]
     each = [_split_line(read, split) for split in range(len(read.folders))]
-    times = [sum(line.announced == label for line in each) for label in read.labels]
-    methods = [_method_line(read, method, judged[method], times[method], each) for method in range(len(read.labels))]
-    first, ranked = read.summaries[0], _rank(methods, read.higher_chooses)
+    methods = [_method_line(read, method, judged[method].verdict, each) for method in range(len(read.labels))]
+    first = read.summaries[0]
+    ranked = _rank(methods, SCORES[first.choose_by or read.name_of_score].higher_is_better)
     summary = SplitsSummary(
         name=name,
         splits=len(read.folders),
@@ -151,9 +156,9 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
         refit=first.refit,
         test_over_train=read.test_over_train,
         all_clients=len(read.clients),
-        announced=_announced_line(read, each, ranked[0].method if ranked and ranked[0].announced else None),
+        announced=_announced_line(read, each, ranked[0].method) if ranked and ranked[0].announced else None,
         # the method whose clients are shown: the one announced most, or the first that is not training alone
-        personalized=next((line.method for line in ranked if line.algorithm != LOCAL), None),
+        personalized=next((line.method for line in ranked if not line.alone), None),
         methods=tuple(methods),
         each=tuple(each),
         warnings=tuple(dict.fromkeys(text for one in read.summaries for text in one.warnings)),
@@ -167,31 +172,8 @@ def _judge(read: Splits, method: int) -> JudgedOverSplits:
     with np.errstate(invalid="ignore", divide="ignore"):
         rows = np.nansum(read.test_rows, axis=0), np.nansum(read.fitted_rows, axis=0)
         ratio = np.where(rows[1] > 0, rows[0] / rows[1], np.nan)
-    alone, one = (gain_estimates(values[method].T, ratio) for values in (read.gain, read.gain_over_one))
-    expected, verdict = judge(alone)
-    return JudgedOverSplits(_gain_intervals(read, alone), _gain_intervals(read, one), expected, verdict)
-
-
-def _gain_intervals(read: Splits, found: Estimates) -> Intervals:
-    bound = SCORES[read.name_of_score].bound
-    return student_intervals(found) if bound is None else within(student_intervals(found), bound)
-
-
-def _mean(read: Splits, values: np.ndarray) -> SplitsMean | None:
-    """A score over splits: mean, interval, and how many splits have it; None for none."""
-    found = student_intervals(score_estimates(values[None], read.test_over_train))
-    return _plain(Intervals(*(np.clip(part, *SCORES[read.name_of_score].limits) for part in found)), values)
-
-
-def _mean_gain(read: Splits, values: np.ndarray) -> SplitsMean | None:
-    return _plain(_gain_intervals(read, gain_estimates(values[None], read.test_over_train)), values)
-
-
-def _plain(found: Intervals, values: np.ndarray) -> SplitsMean | None:
-    if np.isnan(found.value[0]):
-        return None
-    mean, low, high = (float(part[0]) for part in found)
-    return SplitsMean(mean, low, high, int(np.isfinite(values).sum()))
+    alone, one = (gain_estimates(read.judged[name][method].T, ratio) for name in ("gain", "gain_over_one"))
+    return JudgedOverSplits(read.intervals("gain", alone), read.intervals("gain_over_one", one), *judge(alone))
 
 
 def _over_clients(values: np.ndarray) -> np.ndarray:
@@ -199,24 +181,23 @@ def _over_clients(values: np.ndarray) -> np.ndarray:
     return over_clients(values, np.isfinite(values))
 
 
-def _method_line(
-    read: Splits, method: int, judged: JudgedOverSplits, times: int, each: list[EachSplit]
-) -> SplitsMethod:
+def _method_line(read: Splits, method: int, verdict: np.ndarray, each: list[EachSplit]) -> SplitsMethod:
     lines = [read.line(split, method) for split in range(len(read.folders))]
     sound = [line for line in lines if not line.diverged]
-    worst = np.array([summarise(values, read.higher_is_better).worst_decile for values in read.score[method]])
-    alone = lines[0].algorithm == LOCAL
+    worst = [summarise(values, read.higher_is_better).worst_decile for values in read.judged["score"][method]]
+    alone = lines[0].algorithm == ALONE
     one = all(line.gain_over_one is None for line in lines)  # itself, or there is no such method
+    means = {name: read.mean(name, _over_clients(values[method])) for name, values in read.judged.items()}
     return SplitsMethod(
         method=read.labels[method],
         algorithm=lines[0].algorithm,
         choosing_mean=_known_mean([line.choosing_mean for line in sound]),
-        score=_mean(read, _over_clients(read.score[method])),
-        worst_decile=_mean(read, worst),
-        gain=None if alone else _mean_gain(read, _over_clients(read.gain[method])),
-        gain_over_one=None if one else _mean_gain(read, _over_clients(read.gain_over_one[method])),
-        **_verdict_counts(judged.verdict, alone),
-        announced=times,
+        score=means["score"],
+        worst_decile=read.mean("score", np.array(worst)),
+        gain=None if alone else means["gain"],
+        gain_over_one=None if one else means["gain_over_one"],
+        **_verdict_counts(verdict, alone),
+        announced=sum(line.announced == read.labels[method] for line in each),
         best=sum(read.labels[method] in line.best for line in each),
         diverged=len(lines) - len(sound),
         unconverged=sum(line.converged is False for line in sound),
@@ -240,16 +221,16 @@ def _known_mean(values: Sequence[float | None]) -> float | None:
 
 def _split_line(read: Splits, split: int) -> EachSplit:
     """One split: who was announced, who was best on test rows, and whether the two are one within noise."""
-    means = _over_clients(read.score[:, split])
+    scores, announced = read.judged["score"][:, split], read.announced(split)
+    means = _over_clients(scores)
     stands = [read.line(split, place).chosen is not False for place in range(len(read.labels))]
     merit = np.where(np.isfinite(means) & stands, means if read.higher_is_better else -means, -np.inf)
-    first, announced = int(merit.argmax()), read.announced(split)
+    first = int(merit.argmax())
     # methods that coincide, such as one that chose to train alone and training alone, are best together
     best = np.flatnonzero(np.isfinite(merit) & np.isclose(merit, merit[first], 1e-6, 1e-9))
     tied = None
     if announced is not None and best.size:
-        pair = read.score[first, split], read.score[announced, split]
-        tied = bool(announced in best or is_tied(*pair, read.higher_is_better))
+        tied = bool(announced in best or is_tied(scores[first], scores[announced], read.higher_is_better))
     return EachSplit(
         folder=read.folders[split].name,
         seed=read.seeds[split],
@@ -260,11 +241,9 @@ def _split_line(read: Splits, split: int) -> EachSplit:
     )
 
 
-def _announced_line(read: Splits, each: list[EachSplit], most: str | None) -> SplitsAnnounced | None:
+def _announced_line(read: Splits, each: list[EachSplit], most: str) -> SplitsAnnounced:
     """The announced method of each split, whichever it was: what following the announcements gives on average."""
     places = [read.announced(split) for split in range(len(each))]
-    if most is None:
-        return None
 
     def of_announced(values: np.ndarray) -> np.ndarray:
         means = _over_clients(values)
@@ -273,9 +252,7 @@ def _announced_line(read: Splits, each: list[EachSplit], most: str | None) -> Sp
     return SplitsAnnounced(
         most=most,
         splits=sum(place is not None for place in places),
-        score=_mean(read, of_announced(read.score)),
-        gain=_mean_gain(read, of_announced(read.gain)),
-        gain_over_one=_mean_gain(read, of_announced(read.gain_over_one)),
+        **{name: read.mean(name, of_announced(values)) for name, values in read.judged.items()},
         best=sum(line.announced in line.best for line in each),
         best_or_tied=sum(line.best_or_tied is True for line in each),
     )
@@ -287,32 +264,31 @@ def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
 
     def key(line: SplitsMethod) -> tuple[int, float]:
         mean = line.choosing_mean
-        return -line.announced, float("inf") if mean is None else -sign * mean
+        return -line.announced, math.inf if mean is None else -sign * mean
 
     return sorted((line for line in methods if line.score is not None), key=key)
 
 
 def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
     """splits.parquet: one row per method and client."""
-    pairs = itertools.product(range(len(read.labels)), range(len(read.clients)))
-    return [_client_row(read, method, place, judged[method]) for method, place in pairs]
-
-
-def _client_row(read: Splits, method: int, place: int, found: JudgedOverSplits) -> SplitsRow:
-    parts = {"gain": found.gain, "gain_over_one": found.gain_over_one, "gain_expected": found.expected}
-    gains = {
-        f"{name}{end}": float(values[place])
-        for name, part in parts.items()
-        for end, values in zip(("", "_low", "_high"), part)
-    }
-    scores = read.score[method, :, place]
-    return SplitsRow(
-        method=read.labels[method],
-        client=read.clients[place],
-        splits=int(np.isfinite(scores).sum()),
-        train_rows=float(_over_clients(read.fitted_rows[:, place])),
-        test_rows=float(_over_clients(read.test_rows[:, place])),
-        score=float(_over_clients(scores)),
-        **gains,
-        verdict=str(found.verdict[place]) or None,
-    )
+    rows = []
+    for (method, found), (place, client) in itertools.product(enumerate(judged), enumerate(read.clients)):
+        gains = {
+            f"{name}{end}": float(values[place])
+            for name, part in zip(("gain", "gain_over_one", "gain_expected"), found)
+            for end, values in zip(("", "_low", "_high"), part)
+        }
+        scores = read.judged["score"][method, :, place]
+        rows.append(
+            SplitsRow(
+                method=read.labels[method],
+                client=client,
+                splits=int(np.isfinite(scores).sum()),
+                train_rows=float(_over_clients(read.fitted_rows[:, place])),
+                test_rows=float(_over_clients(read.test_rows[:, place])),
+                score=float(_over_clients(scores)),
+                **gains,
+                verdict=str(found.verdict[place]) or None,
+            )
+        )
+    return rows

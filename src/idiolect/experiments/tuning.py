@@ -12,22 +12,21 @@ import math
 import time
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from idiolect.algorithms import find
-from idiolect.core.addressing import PerClient
-from idiolect.core.checks import RequestError
-from idiolect.core.objective import Prepares
-from idiolect.engines.recording import to_lists
-from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.diverging import blame
+from idiolect.core import PerClient, Prepares, RequestError
+from idiolect.data.federation import Federation
+from idiolect.engines.recording import Recorder, to_lists
+from idiolect.engines.stopping import has_converged
 from idiolect.experiments.folds import fold_count
 from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes
-from idiolect.experiments.own_rounds import FACTORS, ROUNDS, choose_own_training, own_steps
-from idiolect.experiments.own_strength import choose_own
+from idiolect.experiments.own_choice import FACTORS, ROUNDS, choose_own, choose_own_training, own_steps
 from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.search import Axis, Point, best_of, search
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
 from idiolect.metrics.scores import SCORES
@@ -40,10 +39,7 @@ OWN_STEPS = (0.1, 0.4, 1.6, 6.4)  # of fine-tuning
 RACE = 25  # rounds in which step sizes race: the largest that is stable goes farthest, and where it leads is the same
 PLAIN_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)  # where no constant is known
 
-NOTHING_TO_CHOOSE_ON = (
-    "No client has a validation row to choose a step size on. Bring at least 3 rows per client, or give "
-    "data.validation (in a spec, or by --set) a larger fraction; a spec with one step_size and no tuning needs none."
-)
+FAR = 8.0  # in scaled units; a number of a column within is no reason to diverge by itself
 MOST_SOLVES = 500  # steps of a client's own solve, which every candidate repeats
 
 
@@ -66,6 +62,16 @@ class Tuned:
     # step size and rounds that serve clients best alike, where each has its own
     common: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def read(cls, folder: RunFolder, label: str) -> Tuned | None:
+        """What was chosen for a method before, in this run or in the one that it repeats."""
+        kept = folder.read_sealed(tuning_file(label))
+        return None if kept is None else from_json(kept)
+
+    def write(self, folder: RunFolder, label: str) -> None:
+        """Keep it for `read`."""
+        folder.write_sealed(tuning_file(label), dataclasses.asdict(self))
+
 
 def from_json(kept: Mapping[str, Any]) -> Tuned:
     """What a run folder kept, where not-a-number is null."""
@@ -80,6 +86,45 @@ def _with_nan(kept: object) -> object:
     if isinstance(kept, list):
         return [_with_nan(value) for value in kept]
     return math.nan if kept is None else kept
+
+
+def tuning_file(label: str) -> str:
+    """Where a run folder keeps how a method's settings were chosen."""
+    return f"tuning/{safe_name(label)}.json"
+
+
+def take_over(spec: Spec, source: Path, folder: RunFolder) -> int:
+    """Copy what was found out when the settings in the spec's [resolved] were chosen, from the run that it records.
+
+    A repeat then chooses nothing anew. Returns for how many methods there was something to copy.
+    """
+    taken = 0
+    for name in map(tuning_file, spec.resolved):
+        known = RunFolder(source).read_sealed(name)
+        if known is not None and folder.read_sealed(name) is None:
+            folder.write_sealed(name, known)
+            taken += 1
+    return taken
+
+
+def take_evidence(recorder: Recorder, choice: Tuned, refitted: bool) -> None:
+    """Put the validation scores of the choice into the record of the final fit.
+
+    A model that is fitted on validation rows too has no score of its own on them: the history and the validation
+    columns tell of the fit on training rows by which everything was chosen. The ledger is the final fit's.
+    """
+    if choice.diverged is not None:
+        recorder.diverged = choice.diverged
+        return
+    if not refitted:
+        return
+    last = recorder.history[-1]
+    earlier = [row for row in choice.history if row["round"] < last["round"]]
+    same = next((row for row in choice.history if row["round"] == last["round"]), {})
+    scored = {key: value for key, value in same.items() if key.startswith("validation_")}
+    recorder.history = [*earlier, last | scored]
+    recorder.last = recorder.last | {"validation": choice.validation}
+    recorder.selected = recorder.selected | {"validation": choice.validation}
 
 
 def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
@@ -145,29 +190,24 @@ def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(cls)}
 
 
-def tune(
-    prepared: Prepared,
-    method: MethodSpec,
-    report: Report,
-    seconds: float = math.inf,
-    alone: Tuned | None = None,
-) -> Tuned:
+def tune(prepared: Prepared, method: MethodSpec, report: Report, seconds: float, alone: Tuned | None) -> Tuned:
     """Choose the method's settings and rounds; `seconds` bounds the time that training may take.
 
     `alone` is what was chosen for training alone: a method whose clients prepare a model of their own does it so.
     """
     prepares = _prepare_as(prepared, method, alone)
     method = dataclasses.replace(method, settings=method.settings | prepares)
-    axes, raced, lanes = axes_of(prepared, method), list[Lane](), list[Lane]()
-    in_rows = [axis.name for axis in axes if axis.in_rows]
-    folds = fold_count(prepared.federation)
-    request = Request(prepared, method, in_rows, folds, report, time.monotonic() + seconds)
+    raced, lanes, folds = list[Lane](), list[Lane](), fold_count(prepared.federation)
+    request = Request(prepared, method, axes_of(prepared, method), folds, report, time.monotonic() + seconds)
     if _chooses_alone(prepared, method):
-        lanes = _train_alone(request)
-        request = request._replace(own_units=_own_units)
+        # by the same multiples of each client's own step, for the same rounds: nothing here depends on another
+        # client's rows but what clients without a validation score are given
+        tuning = prepared.spec.tuning
+        request = request._replace(own_units=_own_units, most=ROUNDS if tuning.until == "converged" else None)
+        lanes = train_lanes(request, [{"step_size": value} for value in tuning.step_size or FACTORS])
         chosen = max(lanes, key=lambda lane: lane.best[0])
     else:
-        axes = _raced(axes, request._replace(most=RACE), raced)
+        axes = _raced(request._replace(most=RACE), raced)
 
         def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
             lanes.extend(train_lanes(request, points))
@@ -178,29 +218,18 @@ def tune(
         chosen = lanes[trials.index(best_of(trials))]
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(request, lanes)
-    found = _tuned(request, lanes, chosen, axes)
-    if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
+    found = _tuned(request, lanes, chosen)
+    if method.alone and prepared.federation.held_out is None:  # new clients could not be given a step
         found = _choose_by_client(request, lanes, chosen, found)
     spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
-    settings, sentence = prepares | found.settings, found.sentence + _unfinished(request, found)
-    return dataclasses.replace(found, settings=settings, in_rows=in_rows, spent=spent, sentence=sentence)
+    sentence = found.sentence + _unfinished(request, found)
+    return dataclasses.replace(found, settings=prepares | found.settings, spent=spent, sentence=sentence)
 
 
 def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
     """Whether every client can train alone by steps of its own: known curvature, and no new client to give one to."""
     known, new = prepared.constants is not None, prepared.federation.held_out is not None
-    return method.algorithm == LOCAL and known and not new and is_tuned(prepared.spec, method)
-
-
-def _train_alone(request: Request) -> list[Lane]:
-    """Training alone by the same multiples of each client's own step, for the same rounds.
-
-    Nothing here depends on another client's rows but what clients without a validation score are given.
-    """
-    tuning = request.prepared.spec.tuning
-    most = ROUNDS if tuning.until == "converged" else None
-    points = [{"step_size": value} for value in tuning.step_size or FACTORS]
-    return train_lanes(request._replace(own_units=_own_units, most=most), points)
+    return method.alone and known and not new and is_tuned(prepared.spec, method)
 
 
 def _own_units(prepared: Prepared, method: MethodSpec) -> np.ndarray:
@@ -235,12 +264,13 @@ def _choose_by_client(request: Request, lanes: list[Lane], chosen: Lane, found: 
     )
 
 
-def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
+def _raced(request: Request, raced: list[Lane]) -> Sequence[Axis]:
     """The axes with the step sizes that are left after a short race, all else at its middle value; fills `raced`.
 
     The full grid of step sizes and strengths is a product: the race settles the step first, and the product loses a
     factor. Steps that the user gave, which do not widen, need none.
     """
+    axes = request.axes
     if not axes or axes[0].name != "step_size" or not axes[0].widens:
         return axes
     step, others = axes[0], axes[1:]
@@ -280,8 +310,6 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
 def _nothing_found(request: Request, lanes: list[Lane]) -> Tuned:
     """Every candidate diverged, or none can be scored; the latter ends the run, the former is an answer."""
     prepared = request.prepared
-    if prepared.federation.validation.counts.sum() == 0:
-        raise RequestError(NOTHING_TO_CHOOSE_ON)
     lost = [lane.diverged for lane in lanes if lane.diverged is not None]
     # some candidate was trained to the end and has no score: the rows or the score are at fault, not the steps
     if len(lost) < len(lanes):
@@ -299,7 +327,21 @@ def _nothing_found(request: Request, lanes: list[Lane]) -> Tuned:
     return Tuned({}, [], 0, False, 0, trials, {}, [], [], f"diverged: {reason}", reason)
 
 
-def _own_setting(request: Request, axes: Sequence[Axis]) -> str | None:
+def blame(federation: Federation, client: int) -> str:
+    """'; its column ... reaches ...' where one column of the client's training rows lies far out; else nothing."""
+    recipe = federation.preprocessing
+    if client < 0 or recipe is None or federation.train.inputs.ndim != 2:
+        return ""
+    inputs, _ = federation.train.of(client)
+    reach = np.abs(inputs).max(axis=0, initial=0.0)
+    column = int(reach.argmax())
+    if reach[column] < FAR:
+        return ""
+    name = recipe.feature_names[column]
+    return f"; its column {name!r} lies up to {reach[column]:.0f} spreads from the mean, leave it out or transform it"
+
+
+def _own_setting(request: Request) -> str | None:
     """The setting of which each client may choose its own value."""
     prepared, method = request.prepared, request.method
     # new clients could not be given a value, and one fold cannot judge what it chose
@@ -308,15 +350,13 @@ def _own_setting(request: Request, axes: Sequence[Axis]) -> str | None:
         return None
     hints: dict[str, Any] = typing.get_type_hints(find(method.algorithm).algorithm)
     hints |= typing.get_type_hints(method.minimised) if method.minimised else {}
-    takes = [axis.name for axis in axes if not axis.in_rows and PerClient in typing.get_args(hints.get(axis.name))]
-    return next((name for name in takes if name != "step_size"), None)
+    free = (axis.name for axis in request.axes if not axis.in_rows and axis.name != "step_size")
+    return next((name for name in free if PerClient in typing.get_args(hints.get(name))), None)
 
 
-def _own_strengths(
-    request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
-) -> tuple[str, list[float], np.ndarray] | None:
+def _own_strengths(request: Request, lanes: list[Lane], chosen: Lane) -> tuple[str, list[float], np.ndarray] | None:
     """(setting, one value per client, losses) where the setting takes one per client and that pays."""
-    name = _own_setting(request, axes)
+    name = _own_setting(request)
     if name is None:
         return None
     others = {key: value for key, value in chosen.point.items() if key != name}
@@ -331,7 +371,7 @@ def _own_strengths(
     return own and (name, [beside[place].point[name] for place in own.places], own.losses)
 
 
-def _tuned(request: Request, lanes: list[Lane], chosen: Lane, axes: Sequence[Axis]) -> Tuned:
+def _tuned(request: Request, lanes: list[Lane], chosen: Lane) -> Tuned:
     rounds, choose_by = chosen.best[1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
     if request.own_units is not None:
@@ -343,21 +383,21 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, axes: Sequence[Axi
         validation["personal"][name] = chosen.clients(rounds, name).mean(axis=0).tolist()
     # what the folds say of the chosen candidate flatters it; methods are compared by what other folds would have chosen
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
-    own = _own_strengths(request, axes, lanes, chosen)
+    own = _own_strengths(request, lanes, chosen)
     if own is not None:
         settings[own[0]], folds = own[1:]
         validation["personal"][choose_by] = folds.mean(axis=0).tolist()
-    reached = [abs(lane.best[0]) if np.isfinite(lane.best[0]) else None for lane in lanes]
+    reached = [(lane.point, lane.best[0]) for lane in lanes]
     return Tuned(
         settings=settings,
-        in_rows=[],
+        in_rows=request.in_rows,
         rounds=rounds,
-        converged=chosen.converged,
+        converged=has_converged(chosen.rounds, chosen.course),
         trained=chosen.rounds[-1],
-        trials=[{**lane.point, "validation": score} for lane, score in zip(lanes, reached)],
+        trials=[{**point, "validation": abs(best) if np.isfinite(best) else None} for point, best in reached],
         validation=validation,
         folds=folds.tolist(),
-        history=[row for row in chosen.history if row["round"] <= rounds],
+        history=[row for row in chosen.recorders[0].history if row["round"] <= rounds],
         sentence=_sentence(request, settings, rounds, len(lanes)),
     )
 
@@ -382,7 +422,7 @@ def _unfinished(request: Request, found: Tuned) -> str:
         return ""
     last = _rounds(found.trained)
     enough = f"after {last} it was still improving" if found.rounds == found.trained else f"{last} are too few to tell"
-    return f"; not converged: {'the time was up' if request.late else enough}"
+    return f"; not converged: {'the time was up' if time.monotonic() > request.deadline else enough}"
 
 
 def _rounds(number: int) -> str:

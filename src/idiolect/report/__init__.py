@@ -8,13 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from idiolect.record.codec import to_json
-from idiolect.report.advise_table import advice_text, read_advice
-from idiolect.report.choice import read_choices, read_dial
-from idiolect.report.choice_table import choice_text
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import FolderError, Kind, Run, kind_of, read
-from idiolect.report.splits_table import read_splits, splits_text
 from idiolect.report.table import ComparisonTable, compare
 
 __all__ = [
@@ -56,101 +51,21 @@ def build_report(folder: str | os.PathLike[str]) -> Path:
 
 def report_on(folder: str | os.PathLike[str]) -> Reported:
     """Build the page of a finished folder, whichever command wrote it."""
+    # matplotlib takes a second to import, and tables do without it: pages are imported where they are written
+    from idiolect.report import page, reproduced
+
     makers = {
-        Kind.run: _run,
-        Kind.dial: _dial,
-        Kind.splits: _splits,
-        Kind.advice: _advice,
-        Kind.reproduction: _reproduction,
+        Kind.run: page.report_run,
+        Kind.dial: page.report_dial,
+        Kind.splits: page.report_splits,
+        Kind.advice: page.report_advice,
+        Kind.reproduction: reproduced.report_reproduction,
     }
     return makers[kind_of(folder)](Path(folder))
 
 
 def report_on_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:
     """Build one page that compares several finished runs, and write it to `file`."""
-    from idiolect.report.runs import read_runs, runs_facts, runs_rows, runs_text, write_runs_page
+    from idiolect.report import runs
 
-    found = read_runs(folders)
-    page = write_runs_page(found, file)
-    return Reported(
-        page,
-        lambda details, width: runs_text(found, width),
-        lambda: runs_facts(found) | {"report": str(page)},
-        lambda: runs_rows(found),
-    )
-
-
-# matplotlib takes a second to import, and tables do without it: pages are imported where they are written
-
-
-def _dial(folder: Path) -> Reported:
-    from idiolect.report.other_pages import write_dial_page
-
-    choice = read_dial(folder)
-    page = write_dial_page(choice)
-    return Reported(
-        page,
-        lambda details, width: choice_text(choice, width),
-        lambda: to_json(choice.found) | _files(folder, page, "dial"),
-        lambda: to_json(choice.found.values),
-    )
-
-
-def _splits(folder: Path) -> Reported:
-    from idiolect.report.other_pages import write_splits_page
-
-    splits = read_splits(folder)
-    page = write_splits_page(splits)
-    return Reported(
-        page,
-        lambda details, width: splits_text(splits, width),
-        lambda: splits.as_dict() | _files(folder, page),
-        lambda: to_json(splits.found.methods),
-    )
-
-
-def _advice(folder: Path) -> Reported:
-    from idiolect.report.other_pages import write_advice_page
-
-    advised = read_advice(folder)
-    page = write_advice_page(advised)
-    return Reported(
-        page,
-        lambda details, width: advice_text(advised, details, width),
-        lambda: to_json(advised.found) | _files(folder, page, "map"),
-        advised.rows,
-    )
-
-
-def _reproduction(folder: Path) -> Reported:
-    from idiolect.report.reproduced import read_reproduction, reproduction_text, write_reproduction_page
-
-    reproduced = read_reproduction(folder)
-    page = write_reproduction_page(reproduced)
-    return Reported(
-        page,
-        lambda details, width: reproduction_text(reproduced.found, width),
-        lambda: to_json(reproduced.found) | _files(folder, page),
-        lambda: to_json(reproduced.found.numbers),
-    )
-
-
-def _run(folder: Path) -> Reported:
-    from idiolect.report.page import write_run_page
-
-    run, choices = read(folder), read_choices(folder)
-    page, table = write_run_page(run, choices), compare(run)
-    chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
-    return Reported(
-        page,
-        lambda details, width: "\n".join(
-            [table.to_text(width, details), *(choice_text(one, width) for one in choices)]
-        ),
-        lambda: table.as_dict() | chosen | _files(folder, page),
-        lambda: [row.as_dict() for row in table.rows],
-    )
-
-
-def _files(folder: Path, page: Path, figure: str | None = None) -> dict[str, str]:
-    drawn = {"figure": str(folder / "figures" / f"{figure}.png")} if figure else {}
-    return {"folder": str(folder)} | drawn | {"report": str(page)}
+    return runs.report_runs(folders, file)

@@ -8,30 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.sparse.csgraph import connected_components
 
 from idiolect.record.advice import CollaborationMap
+from idiolect.report import style
 from idiolect.report.advise_table import WORDS, Advised
-from idiolect.report.figure_data import Data
-from idiolect.report.folder import floats
-from idiolect.report.packed import packed
-from idiolect.report.style import (
-    BLUE,
-    GREEN,
-    INK,
-    LINE,
-    MUTED,
-    PAPER,
-    Drawn,
-    Look,
-    add_legend,
-    blank,
-    drawn,
-    key,
-    panels_across,
-)
+from idiolect.report.figure_data import Data, packed
+from idiolect.report.style import BLUE, GREEN, INK, LINE, MUTED, PAPER, Drawn, Look, key
 from idiolect.report.wording import short, shortened
 
 COLOURS = {"alone": MUTED, "everybody": GREEN, "neighbours": BLUE}
@@ -55,62 +38,46 @@ _CROWDED = (
 _GROUPED = "Left: how much clients of one group count for those of another, in the mean; groups are named by a member. "
 
 
-def drawn_map(advised: Advised) -> Drawn:
+def drawn_map(advised: Advised) -> list[Drawn]:
     """The map as files."""
     caption = _CAPTION
     if advised.found.all_clients > _NAMED:
         caption = (_GROUPED if advised.found.map is not None else "Left: what clients are advised. ") + _CROWDED
-    found = drawn("map", "Who learns with whom", caption, lambda: draw(advised))
-    assert found is not None
-    return found
+    return style.drawn("map", "Who learns with whom", caption, lambda: draw(advised))
 
 
 def draw(advised: Advised) -> Figure:
     """Three panels; up to 60 clients are named, more are drawn in groups."""
-    weights = advised.found.map
-    few = advised.found.all_clients <= _NAMED and weights is not None
-    return _few(advised, weights) if few and weights is not None else _many(advised, weights)
-
-
-def _few(advised: Advised, weights: CollaborationMap) -> Figure:
+    weights, dot = advised.found.map, {"linestyle": "none", "marker": "o", "markersize": 6}
+    legend = [key(f"advice: {words}", color=COLOURS[way], **dot) for way, words in WORDS.items()]
+    if weights is None or advised.found.all_clients > _NAMED:
+        figure, (left, middle, right) = _three_panels(14.0, 5.8, (1.2, 1.0, 1.0), 2.6)
+        if weights is not None:
+            _group_heat(left, advised, weights)
+        else:
+            _bars(left, advised)
+        _sorted_gains(middle, right, advised)
+        style.add_legend(figure, legend, loc="outside lower center", ncols=3)
+        return figure
     order = np.array(weights.order, int)
-    height = max(5.4, 2.2 + 0.17 * len(order))
-    figure, (heat, graph, gains) = _three_panels(
-        6.6 + 1.25 * height, height, (1.15, 1.0, 0.95), max(2.4, 0.13 * len(order))
-    )
+    height, each = max(5.4, 2.2 + 0.17 * len(order)), max(2.4, 0.13 * len(order))
+    figure, (heat, graph, gains) = _three_panels(6.6 + 1.25 * height, height, (1.15, 1.0, 0.95), each)
     _show_shares(heat, np.array(weights.shares, float)[np.ix_(order, order)], _labels(advised, order))
     heat.set_title("Whose rows count (row: for whom)")
     _graph(graph, advised, weights)
     _gains(gains, advised, order)
     mark = key("measured, held out", color=INK, linestyle="none", marker="|", markersize=8)
-    add_legend(figure, [*_ways(), mark], loc="outside lower center")
-    return figure
-
-
-def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
-    figure, (left, middle, right) = _three_panels(14.0, 5.8, (1.2, 1.0, 1.0), 2.6)
-    if weights is not None:
-        _group_heat(left, advised, weights)
-    else:
-        _bars(left, advised)
-    _sorted_gains(middle, right, advised)
-    add_legend(figure, _ways(), loc="outside lower center", ncols=3)
+    style.add_legend(figure, [*legend, mark], loc="outside lower center")
     return figure
 
 
 def _three_panels(width: float, height: float, ratios: tuple[float, ...], each: float) -> tuple[Figure, list[Axes]]:
     """A figure of three panels side by side; in a narrow paper below each other, each of that height."""
-    columns = panels_across(len(ratios), 2.2)
-    columns = columns if columns == len(ratios) else 1
-    rows = len(ratios) // columns
-    figure = blank(width, height, on_paper=0.5 + rows * each)
-    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=ratios if rows == 1 else None)
+    beside = style.panels_across(len(ratios), 2.2) == len(ratios)
+    rows, columns = (1, len(ratios)) if beside else (len(ratios), 1)
+    figure = style.blank(width, height, on_paper=0.5 + rows * each)
+    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=ratios if beside else None)
     return figure, list(grid.ravel())
-
-
-def _ways() -> list[Line2D]:
-    look = {"linestyle": "none", "marker": "o", "markersize": 6}
-    return [key(f"advice: {words}", color=COLOURS[way], **look) for way, words in WORDS.items()]
 
 
 def _labels(advised: Advised, order: np.ndarray) -> list[str]:
@@ -135,12 +102,10 @@ def _show_shares(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
 def _group_heat(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     """Clients side by side on the map, in groups of equal size, each named by its first and its number of others."""
     order = np.array(weights.order, int)
-    groups = np.array_split(order, _GROUPS)
-    shares = np.array(weights.shares, float)
+    groups, shares = np.array_split(order, _GROUPS), np.array(weights.shares, float)
     means = np.array([[shares[np.ix_(one, other)].sum(axis=1).mean() for other in groups] for one in groups])
-    names = [
-        f"{label} +{len(group) - 1}" for group, label in zip(groups, _labels(advised, np.array([g[0] for g in groups])))
-    ]
+    first = _labels(advised, np.array([group[0] for group in groups]))
+    names = [f"{label} +{len(group) - 1}" for group, label in zip(groups, first)]
     _show_shares(axes, means, names)
     axes.set_title(f"Whose rows count, {len(order)} clients in groups")
 
@@ -161,34 +126,27 @@ def _bars(axes: Axes, advised: Advised) -> None:
     ends = [*edges[1:-1] - 1, edges[-1]] if len(edges) > 1 else edges
     names = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(edges, ends)]
     axes.set_xticks(places, names[: len(places)])
-    axes.set_xlabel("rows of a client")
-    axes.set_title("Clients by advice")
+    axes.set(xlabel="rows of a client", title="Clients by advice")
 
 
 def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
     ways = [f"gain_{way}_{part}" for way in COLOURS for part in ("expected", "low", "high")]
     seen = advised.columns("rows", "advice", *ways)
     step = -(-len(seen["rows"]) // _DOTS)
-    parts = {
-        part: np.select([seen["advice"] == way for way in COLOURS], [seen[f"gain_{way}_{part}"] for way in COLOURS])
+    expected, low, high = (
+        np.select([seen["advice"] == way for way in COLOURS], [seen[f"gain_{way}_{part}"] for way in COLOURS])
         for part in ("expected", "low", "high")
-    }
-    order = np.argsort(parts["expected"], kind="stable")[::step]
-    places = np.linspace(0, 100, len(order))
-    colours = np.array([COLOURS[way] for way in seen["advice"]])
-    ends = parts["low"][order], parts["high"][order]
-    line.vlines(places, *ends, color=LINE, linewidth=0.5, zorder=2, label="95 % interval")
-    line.scatter(places, parts["expected"][order], s=5, c=colours[order], zorder=3, label="expected gain")
-    line.set_xlabel("clients, by expected gain (%)")
-    line.set_title(f"Gain over training alone ({advised.words.title})")
+    )
+    order = np.argsort(expected, kind="stable")[::step]
+    places, gains = np.linspace(0, 100, len(order)), expected[order]
+    colours = [COLOURS[way] for way in seen["advice"][order]]
+    line.vlines(places, low[order], high[order], color=LINE, linewidth=0.5, zorder=2, label="95 % interval")
+    line.scatter(places, gains, s=5, c=colours, zorder=3, label="expected gain")
+    line.set(xlabel="clients, by expected gain (%)", title=f"Gain over training alone ({advised.words.title})")
     held = np.maximum(seen["rows"][order], 1)
-    look: Look = {"s": 6, "alpha": 0.7, "zorder": 3, "label": "expected gain"}
-    cloud.scatter(held, parts["expected"][order], c=colours[order], **look)
-    cloud.set_xscale("log")
-    cloud.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    cloud.xaxis.set_minor_formatter(NullFormatter())
-    cloud.set_xlabel("rows of the client")
-    cloud.set_title("Gain against rows")
+    cloud.scatter(held, gains, s=6, c=colours, alpha=0.7, zorder=3, label="expected gain")
+    cloud.set(xscale="log", xlabel="rows of the client", title="Gain against rows")
+    style.label_ticks(cloud.xaxis, short)
     for axes in (line, cloud):
         axes.axhline(0, color=MUTED, linewidth=1.0, zorder=1)
 
@@ -210,12 +168,10 @@ def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     colours = [COLOURS[entry.advice] for entry in found.clients]
     dots: Look = {"edgecolors": PAPER, "linewidths": 0.8, "zorder": 2, "label": "clients"}
     axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, **dots)
-    for entry, (across, up) in zip(found.clients, places) if len(places) <= _APART else ():
-        name = axes.annotate(shortened(entry.client, 12), (across, up), (0, 6), textcoords="offset points")
-        name.set(ha="center", fontsize=6.5, color=INK, zorder=3)
-    axes.set_title("Who learns with whom")
-    axes.set_xlim(-1.15, 1.15)
-    axes.set_ylim(-1.15, 1.2)
+    label: Look = {"textcoords": "offset points", "ha": "center", "fontsize": 6.5, "color": INK, "zorder": 3}
+    for entry, place in zip(found.clients, places) if len(places) <= _APART else ():
+        axes.annotate(shortened(entry.client, 12), tuple(place), (0, 6), **label)
+    axes.set(title="Who learns with whom", xlim=(-1.15, 1.15), ylim=(-1.15, 1.2))
     axes.axis("off")
 
 
@@ -232,9 +188,8 @@ def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
         axes.plot(expected, up, "o", color=COLOURS[way], markersize=3.6, zorder=3, label=f"{name}: expected gain")
         axes.plot(measured, up, "|", color=INK, markersize=5, zorder=4, label=f"{name}: measured gain")
     axes.axvline(0, color=MUTED, linewidth=1.0, zorder=1)
-    axes.set_ylim(len(clients) - 0.5, -0.5)
-    axes.set_title(f"Gain over training alone ({advised.words.title})")
-    axes.set_xlabel("expected (bar: 95 %), right is better")
+    title = f"Gain over training alone ({advised.words.title})"
+    axes.set(title=title, xlabel="expected (bar: 95 %), right is better", ylim=(len(clients) - 0.5, -0.5))
     axes.set_yticks(across, _labels(advised, order), fontsize=7.5 if len(order) <= 24 else 6.5)
     axes.grid(False, axis="y")
 
@@ -253,9 +208,9 @@ def map_data(advised: Advised) -> Data:
         "ways": list(WORDS.values()),
         "advice": [list(WORDS).index(entry.advice) for entry in clients],
         "groups": _groups(advised),
-        "gain": packed(floats([gain.expected for gain in gains])),
-        "low": packed(floats([gain.low for gain in gains])),
-        "high": packed(floats([gain.high for gain in gains])),
+        "gain": packed([gain.expected for gain in gains]),
+        "low": packed([gain.low for gain in gains]),
+        "high": packed([gain.high for gain in gains]),
         "weights": None if weights is None else _weights(weights),
     }
 

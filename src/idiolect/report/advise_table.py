@@ -14,7 +14,7 @@ from rich.table import Table
 from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
-from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, tables_of
 from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
@@ -43,11 +43,6 @@ class Advised:
         """The loss's name in prose."""
         return self.words.spoken
 
-    @property
-    def order(self) -> list[int]:
-        """Places of the clients of advise.json in the natural order of their names."""
-        return list(self.found.order)
-
     def columns(self, *names: str) -> dict[str, np.ndarray]:
         """Columns of advise.parquet, which holds every client."""
         table = pq.read_table(self.path / "advise.parquet", columns=list(names))
@@ -55,8 +50,8 @@ class Advised:
 
     def rows(self) -> list[dict[str, object]]:
         """advise.parquet, client by client, in the natural order of names."""
-        rows = pq.read_table(self.path / "advise.parquet").to_pylist()
-        return [rows[place] for place in self.order] if len(rows) == len(self.order) else rows
+        rows, order = pq.read_table(self.path / "advise.parquet").to_pylist(), self.found.order
+        return [rows[place] for place in order] if len(rows) == len(order) else rows
 
 
 def read_advice(folder: str | os.PathLike[str]) -> Advised:
@@ -141,7 +136,7 @@ def _who(found: Advice) -> str:
 def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Table]:
     """One line per client, in the natural order of names."""
     found, words = advised.found, advised.words
-    shown = advised.order if details else advised.order[:MOST_CLIENTS]
+    shown = found.order if details else found.order[:MOST_CLIENTS]
     clients = [found.clients[place] for place in shown]
     columns = [
         TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL, cut=True),
@@ -159,10 +154,9 @@ def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Ta
     if any(one.advice != "alone" for one in clients):
         others = [with_whom(one) for one in clients]
         columns.append(TextColumn("with whom (weight)", others, words=True, least=_WHOM, cut=not details))
-    where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
-    left = found.all_clients - len(shown)
-    more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
-    return [*tables_of(columns, width, gap=2, below=2 if details else 0), *more]
+    where = ": all are in advise.parquet" if details else ": --details prints them, advise.parquet has all"
+    tables = tables_of(columns, width, gap=2, below=2 if details else 0)
+    return [*tables, *more_clients(found.all_clients - len(shown), where)]
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:
@@ -173,9 +167,8 @@ def advice_words(found: Advice, entry: ClientAdvice) -> str:
 def gain_words(words: ScoreWords, entry: ClientAdvice) -> str:
     """The expected gain of what is advised, with its interval."""
     gain = entry.advised_gain
-    if entry.advice == "alone":
-        return NONE
-    return f"{words.signed(gain.expected)} {words.interval(gain.low, gain.high)}"
+    said = f"{words.signed(gain.expected)} {words.interval(gain.low, gain.high)}"
+    return NONE if entry.advice == "alone" else said
 
 
 def with_whom(entry: ClientAdvice, most: int = MOST_NEIGHBOURS) -> str:
@@ -194,9 +187,7 @@ def tested_words(entry: ClientVerdict) -> str:
     """What a client's test rows say of its advice."""
     if entry.right is None:
         return "no rows"
-    if not entry.decidable:
-        return "cannot tell"
-    return "right" if entry.right else "wrong"
+    return _RIGHT[entry.right] if entry.decidable else "cannot tell"
 
 
 def verification(advised: Advised, verdict: Verification) -> list[str]:
@@ -236,24 +227,22 @@ def technical(advised: Advised) -> list[str]:
             f"the clients' own best models (B = {facts['radius']:.3g}); ridge l2 = {facts['l2']:.2g}."
         )
     means = ", ".join(f"{way} {words.show(found.mean_loss[way])}" for way in WORDS)
-    lines.append(f"Held-out {advised.score}, mean over clients: {means}.")
     parts = ", ".join(f"{name} {100 * part:.0f} %" for name, part in found.mixture.items() if part >= 0.005)
-    lines.append(f"The neighbours' weights mix: {parts}.")
+    lines += [f"Held-out {advised.score}, mean over clients: {means}.", f"The neighbours' weights mix: {parts}."]
     if found.blocks:
         lines.append(
             f"Pairs were judged inside {plural(len(found.blocks), 'block')} of at most {max(found.blocks)} clients."
         )
-    penalties = ", ".join(f"{way} {value:g}" for way, value in found.penalties.items())
-    lines.append(f"Penalties, in rows: {penalties}.")
-    sent = found.exchange
-    lines.append(
+    penalties, sent = ", ".join(f"{way} {value:g}" for way, value in found.penalties.items()), found.exchange
+    lines += [
+        f"Penalties, in rows: {penalties}.",
         f"Finding this out would send {size(sent.upload_bytes)} up and {size(sent.download_bytes)} down "
-        f"({plural(sent.pairs, 'pair')} judged). {sent.reveals}"
-    )
+        f"({plural(sent.pairs, 'pair')} judged). {sent.reveals}",
+    ]
     if found.verify is not None:
         lines.append(f"Regret, mean {advised.score} above each client's best way [95 %]:")
         lines += [
-            f"  {way:<18} {words.bare(one.mean)} {words.around(one.low, one.high)}"
+            f"  {way:<18} {words.bare(one.mean)}{words.around(one.low, one.high)}"
             for way, one in found.verify.regret.items()
         ]
     return lines

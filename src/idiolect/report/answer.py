@@ -8,21 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from idiolect.record.schema import MethodSummary
+from idiolect.record.schema import Announced, MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.wording import (
-    ScoreWords,
-    gains_said,
-    known,
-    listed,
-    plural,
-    score_words,
-    size,
-    ties,
-    upper,
-    verdicts_said,
-)
+from idiolect.report.wording import gains_said, known, listed, plural, score_words, size, ties, upper, verdicts_said
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
@@ -55,8 +44,10 @@ class Answer:
 class _Contest(NamedTuple):
     """Who won, on average and for the worst tenth of clients, and whom to hold against training alone."""
 
-    methods: int  # that have a score
-    best: MethodSummary
+    run: Run
+    announced: Announced | None  # on validation rows
+    ranked: list[MethodSummary]  # that have a score, the best one first
+    best: MethodSummary  # the announced one; without validation rows the first
     level: list[MethodSummary]  # others whose mean differs from the best one's by rounding only
     worst: MethodSummary  # the best for the worst tenth
     worst_level: list[MethodSummary]
@@ -66,40 +57,53 @@ class _Contest(NamedTuple):
 
 def answer(run: Run) -> Answer:
     """Read the answer off the summary and the client table."""
-    ranked, words = rank(run, "mean"), run.words
+    ranked = rank(run, "mean")
     if not ranked:
-        reason = f"No method of this run is scored by {words.name} on test rows, so there is no answer."
-        if run.methods and all(entry.diverged for entry in run.methods):
+        reason = f"No method of this run is scored by {run.words.name} on test rows, so there is no answer."
+        if all(entry.diverged for entry in run.methods):
             reason = "Every method of this run diverged, so there is no answer; use smaller step sizes."
         return Answer(reason, headline=reason)
     found = _judge(run, ranked)
-    parts = _parts(run, found)
-    average = _announced(run, found, words) if run.announced else _average(found, words)
-    alone = "whether clients would do better alone is not known"
-    if parts.personalized is None:  # nothing but training alone was run
-        alone = ""
-    elif parts.compared is not None:
-        alone = verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
-    clauses = [_worst(found, words), alone, _price(found.together, found.clients)]
-    others = "; ".join(filter(None, clauses))
-    doubts = "".join(f" {text}" for text in _doubts(run))
-    first = f"{_choice(run)}{average}"
-    return dataclasses.replace(
-        parts, sentence=f"{first}; {others}.{doubts}", headline=f"{first}.", further=f"{upper(others)}.{doubts}"
+    best, worst, together = found.best, found.worst, found.together
+    alone, counts = _against_alone(found)
+    announced, first = found.announced, _choice(run) + (_announced(found) if found.announced else _average(found))
+    others = "; ".join(filter(None, [_worst(found), alone, _price(found)]))
+    doubts = _doubts(run)
+    return Answer(
+        sentence=f"{first}; {others}.{doubts}",
+        headline=f"{first}.",
+        further=f"{upper(others)}.{doubts}",
+        best=best.method,
+        announced=announced is not None,
+        best_mean=best.score.mean,
+        tied=announced.tied if announced else (),
+        worst_decile_best=worst.method,
+        worst_decile=worst.score.worst_decile,
+        best_level=tuple(one.method for one in found.level),
+        worst_decile_level=tuple(one.method for one in found.worst_level),
+        personalized=getattr(together, "method", None),
+        # a program finds None where nothing was compared, which is not the same as nobody helped
+        helped=counts.get("helped"),
+        hurt=counts.get("hurt"),
+        compared=counts.get("compared"),
+        traffic_bytes=getattr(together, "traffic_bytes", None),
+        rounds=getattr(together, "rounds", None),
     )
 
 
 def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
-    announced = run.announced
+    announced = run.summary.announced
     best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
+    together = _together(run, ranked) if best.alone else best
     # without validation rows the means on test rows rank, and some may be level; an announced method stands by itself
     level = [] if announced else _leaders(ranked, "mean")
     worst_level = _leaders(rank(run, "worst_decile"), "worst_decile")
     # one method that is best in both ways makes the shorter sentence
     worst = best if best in worst_level else worst_level[0]
-    together = _first_together(run, ranked) if best.alone else best
     return _Contest(
-        methods=len(ranked),
+        run=run,
+        announced=announced,
+        ranked=ranked,
         best=best,
         level=[one for one in level if one is not best],
         worst=worst,
@@ -109,67 +113,58 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     )
 
 
-def _parts(run: Run, found: _Contest) -> Answer:
-    """The answer without its sentence."""
-    together, clients = found.together, found.clients
-    # a program finds None where nothing was compared, which is not the same as nobody helped
-    counts: dict[str, int] = {}
-    if clients is not None and clients.compared and (clients.verdict != "").any():  # a deployed run has none
-        counts = {name: clients.counted(name) for name in ("helped", "hurt")} | {"compared": clients.compared}
-    return Answer(
-        sentence="",
-        best=found.best.method,
-        announced=run.announced is not None,
-        best_mean=found.best.score.mean,
-        tied=run.announced.tied if run.announced else (),
-        worst_decile_best=found.worst.method,
-        worst_decile=found.worst.score.worst_decile,
-        best_level=tuple(one.method for one in found.level),
-        worst_decile_level=tuple(one.method for one in found.worst_level),
-        personalized=getattr(together, "method", None),
-        traffic_bytes=getattr(together, "traffic_bytes", None),
-        rounds=getattr(together, "rounds", None),
-        helped=counts.get("helped"),
-        hurt=counts.get("hurt"),
-        compared=counts.get("compared"),
-    )
-
-
-def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
+def _together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
     """The method to hold against training alone: the best on validation rows, as far as they were asked."""
-    others = [entry for entry in ranked if not entry.alone]
-    if not others or run.announced is None:
-        return next(iter(others), None)
-    sign = 1 if run.higher_chooses else -1
-    validated = {entry.method: sign * entry.choosing_mean for entry in others if known(entry.choosing_mean)}
-    return max(others, key=lambda entry: validated.get(entry.method, -math.inf))
+    others = [one for one in ranked if not one.alone]
+    if run.summary.announced:
+        return max(others, key=lambda one: _validated(run, one), default=None)
+    return next(iter(others), None)
 
 
-def _announced(run: Run, found: _Contest, words: ScoreWords) -> str:
+def _validated(run: Run, entry: MethodSummary) -> float:
+    """Its score on validation rows, larger being better."""
+    sign = 1 if run.summary.higher_is_better.get(run.choose_by, run.higher_is_better) else -1
+    return sign * entry.choosing_mean if known(entry.choosing_mean) else -math.inf
+
+
+def _against_alone(found: _Contest) -> tuple[str, dict[str, int]]:
+    """Whether clients do better than alone: in words, and as counts where something was compared."""
+    together, clients = found.together, found.clients
+    if together is None or clients is None:  # nothing but training alone was run
+        return "", {}
+    if not clients.compared or not (clients.verdict != "").any():  # a deployed run has no verdicts
+        return "whether clients would do better alone is not known", {}
+    counts = {"compared": clients.compared, "helped": clients.counted("helped"), "hurt": clients.counted("hurt")}
+    return verdicts_said(counts["compared"], together.method, counts["helped"], counts["hurt"]), counts
+
+
+def _announced(found: _Contest) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
-    best, announced = found.best, run.announced
+    best, words, announced = found.best, found.run.words, found.announced
     subject = upper(best.name) if best.alone else best.method
-    reached = words.show(best.score.mean)
     gains = gains_said(words, None if best.alone else best.gain, best.gain_over_one)
-    if found.methods == 1:
-        return f"{subject}: {words.spoken} {reached} on test rows{gains}"
-    tied = [one for one in run.methods if announced and one.method in announced.tied]
+    if len(found.ranked) == 1:
+        return f"{subject}: {words.spoken} {words.show(best.score.mean)} on test rows{gains}"
+    tied = [one for one in found.run.methods if announced and one.method in announced.tied]
     few = listed([one.name for one in tied]) if 0 < len(tied) <= _TIED else f"{len(tied)} others"
-    level = f"within noise of {few}" if tied else _ahead(run, best)
-    on_test = f"its {words.spoken} on test rows is {reached}{gains}"
+    level = f"within noise of {few}" if tied else _ahead(found)
+    on_test = f"its {words.spoken} on test rows is {words.show(best.score.mean)}{gains}"
     return f"{subject} does best on validation rows, {level}{_cheapest(best, tied)}; {on_test}"
 
 
-def _ahead(run: Run, best: MethodSummary) -> str:
+def _ahead(found: _Contest) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
+    run = found.run
     # a lead over a method that was stopped early says nothing about its end
     if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
-    sign, mine = 1 if run.higher_chooses else -1, best.choosing_mean
-    others = [sign * one.choosing_mean for one in rank(run, "mean") if one is not best and known(one.choosing_mean)]
-    if known(mine) and others:
+    mine, second = (
+        _validated(run, found.best),
+        max(_validated(run, one) for one in found.ranked if one is not found.best),
+    )
+    if min(mine, second) > -math.inf:
         # relative to the larger of both, so that it means the same for losses and for fractions
-        part = abs(sign * mine - max(others)) / max(abs(mine), abs(max(others)), 1e-300)
+        part = abs(mine - second) / max(abs(mine), abs(second), 1e-300)
         if part < LITTLE:
             little = f"{100 * part:.1g} % of the {score_words(run.choose_by).spoken}"
             return f"ahead of the others beyond noise, but by little ({little})"
@@ -187,12 +182,12 @@ def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     return f", of which {least.name} {price}" if len(tied) > 1 else f", which {price}"
 
 
-def _doubts(run: Run) -> list[str]:
-    """Methods that may yet do better, and clients that no mean counts."""
+def _doubts(run: Run) -> str:
+    """Methods that may yet do better, and clients that no mean counts; each as a sentence after a blank."""
     late = [entry.method for entry in run.methods if entry.converged is False and not entry.diverged]
     few = "had not converged when training stopped and may do better with more rounds."
-    unscored = [] if run.summary.unscored is None else [run.summary.unscored.sentence]
-    return [*([f"{listed(late)} {few}"] if late else []), *unscored]
+    unscored = "" if run.summary.unscored is None else f" {run.summary.unscored.sentence}"
+    return (f" {listed(late)} {few}" if late else "") + unscored
 
 
 def _choice(run: Run) -> str:
@@ -226,20 +221,20 @@ def level_with(methods: Sequence[str]) -> str:
     return f", level with {listed(names)}" if names else ""
 
 
-def nothing_right(value: float | None, words: ScoreWords) -> bool:
+def nothing_right(value: float | None, unit: str) -> bool:
     """Whether the best method's score is the least there is, so that no method is better than another."""
-    return words.unit == "%" and value == 0
+    return unit == "%" and value == 0
 
 
 def _leaders(ranked: list[MethodSummary], statistic: str) -> list[MethodSummary]:
     return [entry for entry in ranked if ties(getattr(entry.score, statistic), getattr(ranked[0].score, statistic))]
 
 
-def _average(found: _Contest, words: ScoreWords) -> str:
+def _average(found: _Contest) -> str:
     """The best on average where validation rows chose nothing."""
-    best, level = found.best, level_with([entry.name for entry in found.level])
-    reached = words.show(best.score.mean)
-    value, several = f"{words.spoken} {reached}", found.methods > 1
+    best, words, several = found.best, found.run.words, len(found.ranked) > 1
+    level, reached = level_with([entry.name for entry in found.level]), words.show(best.score.mean)
+    value = f"{words.spoken} {reached}"
     if best.alone:
         text = f"Training alone is best on average ({value})" if several else f"Training alone: {value}"
         if found.together is None:
@@ -254,13 +249,13 @@ def _average(found: _Contest, words: ScoreWords) -> str:
     return f"{text} ({value}, {gain} against training alone{'' if best.gain.is_clear else ': not a clear difference'})"
 
 
-def _worst(found: _Contest, words: ScoreWords) -> str:
+def _worst(found: _Contest) -> str:
     """Who is best for the worst tenth."""
-    worst, methods = found.worst, found.methods
-    value = worst.score.worst_decile
+    worst, methods = found.worst, len(found.ranked)
+    value, words = worst.score.worst_decile, found.run.words
     shown = words.show(value)
     every = "both methods" if methods == 2 else "every method"
-    if nothing_right(value, words):
+    if nothing_right(value, words.unit):
         subject = "its" if methods == 1 else f"with {every} the"
         return f"{subject} worst tenth of clients gets no test row right"
     if methods == 1:
@@ -273,12 +268,11 @@ def _worst(found: _Contest, words: ScoreWords) -> str:
     return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
 
 
-def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:
-    if together is None:
+def _price(found: _Contest) -> str:
+    if found.together is None:
         return ""
-    total = together.traffic_bytes
-    rounds = plural(together.rounds, "round")
-    trained = 0 if clients is None else int((~clients.held_out).sum())  # held-out clients never communicated
+    together, total = found.together, found.together.traffic_bytes
+    trained = 0 if found.clients is None else int((~found.clients.held_out).sum())  # held-out ones never communicated
     each = f", {size(total / trained)} per client" if trained else ""
     delivered = " and the delivery of the models" if together.delivery_bytes else ""
-    return f"{together.method} communicates {size(total)} over {rounds}{delivered}{each}"
+    return f"{together.method} communicates {size(total)} over {plural(together.rounds, 'round')}{delivered}{each}"

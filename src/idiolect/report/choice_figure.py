@@ -6,27 +6,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from idiolect.report.choice import ChoiceFound, chosen_of
-from idiolect.report.figure_data import Data
-from idiolect.report.folder import floats
-from idiolect.report.packed import packed
-from idiolect.report.style import (
-    BLUE,
-    DASHED,
-    INK,
-    MUTED,
-    PAPER,
-    SKY,
-    VERMILION,
-    Drawn,
-    Look,
-    add_legend,
-    blank,
-    drawn,
-    key,
-)
+from idiolect.report import style
+from idiolect.report.choice_table import ChoiceFound, chosen_of
+from idiolect.report.figure_data import Data, packed
+from idiolect.report.style import BLUE, DASHED, INK, MUTED, PAPER, SKY, VERMILION, Drawn, Look, key
 from idiolect.report.wording import short
 
 _MEAN, _CHOICE, _BARS = BLUE, VERMILION, SKY
@@ -40,50 +24,49 @@ CAPTION = (
 )
 
 
-def drawn_choice(choice: ChoiceFound, name: str) -> Drawn:
+def drawn_choice(choice: ChoiceFound, name: str) -> list[Drawn]:
     """The figure as files; `name` is theirs."""
     what = f"core and price of {choice.found.setting}"
     title = f"S{what}" if choice.warm else f"{choice.found.method}: s{what}"
-    found = drawn(name, title, CAPTION, lambda: draw(choice))
-    assert found is not None
-    return found
+    return style.drawn(name, title, CAPTION, lambda: draw(choice))
 
 
 def draw(choice: ChoiceFound) -> Figure:
     """Values stand in the order of the path, evenly: what lies between 0.1 and 0 is as much a step as 1 to 0.5."""
-    figure = blank(8.2, 6.4, on_paper=4.6)
+    figure, values = style.blank(8.2, 6.4, on_paper=4.6), choice.found.values
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
     _scores(above, choice)
     _prices(below, choice)
-    below.set_xticks(range(len(choice.values)), _ticks(choice))
+    # every value, and its gradients where there is room
+    ticks = [choice.named(entry.value).replace(", ", "\n").replace(" (", "\n(") for entry in values]
+    if len(values) <= _ROOMY:
+        ticks = [f"{tick}\n{short(entry.spent.gradients)} gradients" for tick, entry in zip(ticks, values)]
+    below.set_xticks(range(len(values)), ticks)
     order = "in the order of the path" if choice.warm else "each from a cold start"
-    below.set_xlabel(f"{choice.found.setting}, {order}")
-    below.set_xlim(-0.45, len(choice.values) - 0.55)
-    _legend(figure, choice)
+    below.set(xlabel=f"{choice.found.setting}, {order}", xlim=(-0.45, len(values) - 0.55))
+    entries = [
+        key("one value for all: mean over clients", color=_MEAN, linewidth=2.4),
+        key("their worst tenth", color=_MEAN, linewidth=1.4, linestyle=DASHED),
+        key("each client", color=MUTED, linewidth=0.8),
+        key("own choice: mean (dashed: worst tenth)", color=_CHOICE, linewidth=1.6),
+        key("its choice on validation rows", color=_CHOICE, linestyle="none", marker="o", markersize=5),
+        key("bytes of the value (line: so far)", color=_BARS, linewidth=6),
+    ]
+    style.add_legend(figure, entries, ncols=3, columnspacing=1.4)
     return figure
 
 
-def _ticks(choice: ChoiceFound) -> list[str]:
-    """Every value, and its gradients where there is room."""
-    roomy = len(choice.values) <= _ROOMY
-    return [
-        choice.named(entry.value).replace(", ", "\n").replace(" (", "\n(")
-        + (f"\n{short(entry.spent.gradients)} gradients" if roomy else "")
-        for entry in choice.found.values
-    ]
-
-
 def _scores(axes: Axes, choice: ChoiceFound) -> None:
-    found, scale, places = choice.found, choice.words.scale, np.arange(len(choice.values))
+    found, scale, places = choice.found, choice.words.scale, np.arange(len(choice.found.values))
     _clients(axes, choice)
-    for part, style, width in (("mean", "-", 2.4), ("worst_decile", DASHED, 1.4)):
-        line = floats([getattr(entry.test, part) for entry in found.values]) * scale
-        look: Look = {"color": _MEAN, "linestyle": style, "linewidth": width, "marker": "o", "markersize": 3.5}
-        axes.plot(places, line, zorder=4, label=f"one value for all: {part.replace('_', ' ')}", **look)
-        own = floats([getattr(found.chosen.test, part)])[0] * scale
-        chosen = f"own choice: {part.replace('_', ' ')}"
-        axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3, label=chosen)
-    low, high = (floats([(one.test.interval or (None, None))[end] for one in found.values]) * scale for end in (0, 1))
+    for part, dashes, width in (("mean", "-", 2.4), ("worst_decile", DASHED, 1.4)):
+        line = np.array([getattr(one.test, part) for one in found.values], float) * scale
+        own, spoken = getattr(found.chosen.test, part), part.replace("_", " ")
+        look: Look = {"color": _MEAN, "linestyle": dashes, "linewidth": width, "marker": "o", "markersize": 3.5}
+        axes.plot(places, line, zorder=4, label=f"one value for all: {spoken}", **look)
+        look = {"color": _CHOICE, "linestyle": dashes, "linewidth": width - 0.8, "zorder": 3}
+        axes.axhline(float("nan") if own is None else own * scale, label=f"own choice: {spoken}", **look)
+    low, high = np.array([one.test.interval or (None, None) for one in found.values], float).T * scale
     axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4, label="95 % interval of the mean")
     axes.set_ylabel(f"test {choice.words.title}")
     axes.tick_params(labelbottom=False)
@@ -91,13 +74,13 @@ def _scores(axes: Axes, choice: ChoiceFound) -> None:
 
 def _clients(axes: Axes, choice: ChoiceFound) -> None:
     """A line per client with a dot at its choice, and the names of few clients at the edge."""
-    names, places = choice.found.clients, np.arange(len(choice.values))
+    names, places = choice.found.clients, np.arange(len(choice.found.values))
     rows, ends, few = choice.of_clients(), dict[float, list[str]](), len(names) <= _NAMED
     faint = max(0.15, min(0.7, 12 / max(len(names), 1)))
     dot: Look = {"s": 30 if len(names) <= 60 else 12, "color": _CHOICE, "linewidths": 0.8, "edgecolors": PAPER}
     label: Look = {"va": "center", "color": MUTED, "fontsize": 7}
     for order, name in enumerate(names):
-        scores = floats([row.test for row in rows[name]]) * choice.words.scale
+        scores = np.array([row.test for row in rows[name]], float) * choice.words.scale
         axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2, label=f"client {name}")
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
@@ -111,7 +94,8 @@ def _clients(axes: Axes, choice: ChoiceFound) -> None:
 
 def _prices(axes: Axes, choice: ChoiceFound) -> None:
     """Bars: the value alone; line: all so far."""
-    entries, places = choice.found.values, np.arange(len(choice.values))
+    entries = choice.found.values
+    places = np.arange(len(entries))
     spent = np.array([entry.spent.traffic_bytes for entry in entries], float)
     so_far = np.array([entry.spent_so_far.total_bytes for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
@@ -119,21 +103,8 @@ def _prices(axes: Axes, choice: ChoiceFound) -> None:
         bar.set_label(f"{unit} of the value")
     look: Look = {"color": INK, "linewidth": 1.2, "marker": "o", "markersize": 3.5, "zorder": 4}
     axes.plot(places, so_far * factor, label=f"{unit} so far", **look)
-    axes.set_ylabel(unit)
-    axes.set_ylim(0, 1.15 * max(float(so_far.max(initial=0)) * factor, 1e-9))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-
-
-def _legend(figure: Figure, choice: ChoiceFound) -> None:
-    entries = [
-        key("one value for all: mean over clients", color=_MEAN, linewidth=2.4),
-        key("their worst tenth", color=_MEAN, linewidth=1.4, linestyle=DASHED),
-        key("each client", color=MUTED, linewidth=0.8),
-        key("own choice: mean (dashed: worst tenth)", color=_CHOICE, linewidth=1.6),
-        key("its choice on validation rows", color=_CHOICE, linestyle="none", marker="o", markersize=5),
-        key("bytes of the value (line: so far)", color=_BARS, linewidth=6),
-    ]
-    add_legend(figure, entries, ncols=3, columnspacing=1.4)
+    axes.set(ylabel=unit, ylim=(0, 1.15 * max(float(so_far.max(initial=0)) * factor, 1e-9)))
+    style.label_ticks(axes.yaxis, short)
 
 
 def choice_data(choice: ChoiceFound) -> Data:
@@ -151,6 +122,6 @@ def choice_data(choice: ChoiceFound) -> Data:
         "own": [found.chosen.test.mean, found.chosen.test.worst_decile],
         "bytes": [entry.spent.traffic_bytes for entry in found.values],
         "names": list(rows),
-        "scores": packed(floats([row.test for lines in rows.values() for row in lines])),
+        "scores": packed([row.test for lines in rows.values() for row in lines]),
         "chosen": [chosen_of(lines)[0] for lines in rows.values()],
     }

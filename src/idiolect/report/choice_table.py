@@ -1,49 +1,128 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A choice as a person reads it: score and price of every value, and what the clients' own choices give."""
+"""What each client chose among settings, in a dial's folder or in part of a sweep's, as a person reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import os
+from pathlib import Path
 
-from idiolect.record.choices import Choice, OwnChoice, ValueTried
-from idiolect.report.choice import ChoiceFound, chosen_of, shown
+from idiolect.record.choices import Choice, ChoiceRow, Choices, OwnChoice, Value, ValueTried
+from idiolect.record.manifest import check_report_files
+from idiolect.record.reading import read_record, read_rows
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
-from idiolect.report.wording import count, kilobytes, listed, megabytes, plural, size
+from idiolect.report.wording import ScoreWords, better, count, kilobytes, listed, megabytes, plural, score_words, size
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
 MOST_VALUES = 8  # columns of that table
+_WITHOUT = "without a score on validation rows took the value that is best on average."
+_HOLDS, _LETS_GO = 10.0, 0.01  # penalties that hold personal models at the shared one, and that let them go
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceFound:
+    """One method's settings to choose from, and every client's choice."""
+
+    path: Path  # of the folder
+    found: Choice  # dial.json, or an entry of choices.json
+    rows: list[ChoiceRow]  # its rows of dial.parquet or choices.parquet
+
+    @property
+    def words(self) -> ScoreWords:
+        """How the score is written."""
+        return score_words(self.found.score)
+
+    @property
+    def warm(self) -> bool:
+        """Whether every value went on from where the one before ended."""
+        return self.found.kind == "dial"
+
+    @property
+    def file(self) -> str:
+        """Where all rows are."""
+        return "dial.parquet" if self.warm else "choices.parquet"
+
+    def named(self, value: Value) -> str:
+        """A value with what it means where it is an end of the path: '0 (alone)'."""
+        setting, end = self.found.setting, ""
+        if setting == "personalization" and isinstance(value, int | float):
+            end = {0.0: " (alone)", 1.0: " (one model)"}.get(float(value), "")
+        if setting == "penalty" and isinstance(value, int | float) and not _LETS_GO < value < _HOLDS:
+            end = " (nearly alone)" if value <= _LETS_GO else " (nearly one model)"
+        return shown(value) + end
+
+    def of_clients(self) -> dict[str, list[ChoiceRow]]:
+        """The rows of every client, by value in that order; clients in the natural order of their names."""
+        names = self.found.clients
+        rows: dict[str, list[ChoiceRow]] = {names[place]: [] for place in self.found.order or range(len(names))}
+        for row in self.rows:
+            rows[row.client].append(row)
+        return rows
+
+    def training_rows(self, row: ChoiceRow) -> int:
+        """Of a client: rows that the tested models were trained on, validation rows among them after a refit."""
+        return int(row.train_rows) + (int(row.validation_rows) if self.found.refit else 0)
+
+    def seeds_about(self) -> str:
+        """', mean over 3 seeds', or nothing."""
+        seeds = len(self.found.seeds)
+        return f", mean over {plural(seeds, 'seed')}" if seeds > 1 else ""
+
+
+def shown(value: Value) -> str:
+    """A value in a few characters."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def chosen_of(rows: list[ChoiceRow]) -> tuple[int, ChoiceRow]:
+    """(place, row) of what a client chose."""
+    return next((place, row) for place, row in enumerate(rows) if row.chosen)
+
+
+def read_dial(folder: str | os.PathLike[str]) -> ChoiceFound:
+    """Read a dial's folder; RequestError says in one sentence why it cannot be."""
+    path = Path(folder)
+    check_report_files(path)
+    found = read_record(Choice, path / "dial.json")
+    return ChoiceFound(path, found, read_rows(ChoiceRow, path / "dial.parquet"))
+
+
+def read_choices(folder: str | os.PathLike[str]) -> list[ChoiceFound]:
+    """What the clients of a sweep would choose, one entry per method; none for any other run."""
+    path = Path(folder)
+    if not (path / "choices.json").is_file():
+        return []
+    check_report_files(path)
+    found, rows = read_record(Choices, path / "choices.json"), read_rows(ChoiceRow, path / "choices.parquet")
+    return [ChoiceFound(path, one, [row for row in rows if row.method == one.method]) for one in found.choices]
 
 
 def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
     """The answer in words, then two tables."""
     choice = plainly(choice)
-    more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {choice.file}")
+    more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f" in {choice.file}")
     values, clients = tables_of(_by_value(choice), width, gap=2, below=1), tables_of(_by_client(choice), width, gap=2)
     return printed(answer(choice), "", *values, legend(choice), "", *clients, *more, width=width)
 
 
 def legend(choice: ChoiceFound) -> str:
     """What the columns mean."""
-    direction = "higher" if choice.found.higher_is_better else "lower"
     price = "for the stretch, and in all so far" if choice.warm else "for its own run, and in all"
     prepared = choice.found.total.preparation_bytes
     once = f" (MB with the {size(prepared)} that prepared the rows)" if prepared else ""
     refit = " (on test rows after training on validation rows, too)" if choice.found.refit else ""
-    return (
-        f"{choice.words.title} of the personal models{choice.seeds_about()} [95 % over clients]{refit}, {direction} is "
-        "better; worst 10 %: mean of the worst tenth of clients; MB both ways and delivered, gradients per example: "
-        f"{price}{once}. * best mean on validation rows of the fixed values.{_about_alone(choice)}"
-    )
-
-
-def _about_alone(choice: ChoiceFound) -> str:
-    """Why this end of the path is not to the last digit what `compare` and `advise` have for training alone."""
-    if not (choice.warm and any("(alone)" in choice.named(entry.value) for entry in choice.found.values)):
-        return ""
-    return (
+    # this end of the path is not to the last digit what `compare` and `advise` have for training alone
+    alone = (
         " alone: every client's own fit with the ridge of the whole path; `compare` holds it back by few steps, "
         "`advise` by a ridge chosen for it, so that theirs differ a little."
+    )
+    has_alone = choice.warm and any("(alone)" in choice.named(entry.value) for entry in choice.found.values)
+    return (
+        f"{choice.words.title} of the personal models{choice.seeds_about()} [95 % over clients]{refit}, "
+        f"{better(choice.found.higher_is_better)}; worst 10 %: mean of the worst tenth of clients; MB both ways and "
+        f"delivered, gradients per example: {price}{once}. * best mean on validation rows of the fixed values."
+        f"{alone if has_alone else ''}"
     )
 
 
@@ -59,73 +138,52 @@ def sentences(choice: ChoiceFound) -> list[str]:
     own, fixed = (
         f"{words.show(entry.test.mean)} (worst tenth {words.show(entry.test.worst_decile)})" for entry in (chosen, best)
     )
-    whole = "The whole path" if choice.warm else "All runs together"
-    whole += ", walked twice," if found.refit else ""
-    a_seed = " a seed" if len(found.seeds) > 1 else ""
-    said = [
-        f"Each client's own {found.setting}, chosen on its validation rows, gives {words.spoken} "
-        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}.",
-        *_ends(choice, best),
-        f"{whole} cost {size(total.total_bytes)} and {count(total.gradients)} gradients{a_seed}.",
-    ]
-    without = sum(not own for own in chosen.own)
-    if without:
-        said.append(
-            f"{plural(without, 'client')} without a score on validation rows took the value that is best on average."
-        )
-    return said
-
-
-def _ends(choice: ChoiceFound, best: ValueTried) -> list[str]:
-    """What the ends of the path give, as far as the answer has not said it."""
+    # what the ends of the path give, as far as it is not said yet
     ends = [
-        f"{choice.named(entry.value)} gives {choice.words.show(entry.test.mean)}"
-        for entry in choice.found.values
+        f"{choice.named(entry.value)} gives {words.show(entry.test.mean)}"
+        for entry in found.values
         if choice.named(entry.value) != shown(entry.value) and entry.value != best.value
     ]
-    return [f"{listed(ends)}."] if ends else []
+    whole = ("The whole path" if choice.warm else "All runs together") + ", walked twice," * found.refit
+    a_seed = " a seed" if len(found.seeds) > 1 else ""
+    without = sum(not own for own in chosen.own)
+    return [
+        f"Each client's own {found.setting}, chosen on its validation rows, gives {words.spoken} "
+        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}.",
+        *([f"{listed(ends)}."] if ends else []),
+        f"{whole} cost {size(total.total_bytes)} and {count(total.gradients)} gradients{a_seed}.",
+        *([f"{plural(without, 'client')} {_WITHOUT}"] if without else []),
+    ]
 
 
 def _by_value(choice: ChoiceFound) -> list[TextColumn]:
     """One line per value and one for the clients' own choices: scores, then what they cost."""
-    found = choice.found
-    names = [starred(choice.named(entry.value), entry.value == found.best_fixed) for entry in found.values]
-    chosen = [str(entry.chosen_by) for entry in found.values]
+    found, words, values = choice.found, choice.words, choice.found.values
+    entries: list[ValueTried | OwnChoice] = [*values, found.chosen]
+    unit = f" {words.unit}" if words.unit else ""
+    # only the test mean has its interval: it is the number that is quoted
+    tested = [words.bare(one.test.mean) + words.around(*one.test.interval) for one in entries]
+    names = [starred(choice.named(entry.value), entry.value == found.best_fixed) for entry in values]
     return [
         TextColumn(found.setting, [*names, "own choice"], words=True, least=LABEL),
-        *_score_columns(choice),
-        TextColumn("chosen\nby", [*chosen, str(len(found.clients))]),
-        *_cost_columns(found),
+        TextColumn(f"validation\nmean{unit}", [words.bare(one.validation.mean) for one in entries], rank=1),
+        TextColumn("worst\n10 %", [words.bare(one.validation.worst_decile) for one in entries], rank=1),
+        TextColumn(f"test mean{unit}\n[95 %]", tested),
+        TextColumn("worst\n10 %", [words.bare(one.test.worst_decile) for one in entries]),
+        TextColumn("chosen\nby", [*(str(one.chosen_by) for one in values), str(len(found.clients))]),
+        *_costs(found),
     ]
 
 
-def _score_columns(choice: ChoiceFound) -> list[TextColumn]:
-    unit = f" {choice.words.unit}" if choice.words.unit else ""
-    entries: list[ValueTried | OwnChoice] = [*choice.found.values, choice.found.chosen]
-    rows = []
-    for entry in entries:
-        both = entry.validation, entry.test
-        cells = [choice.words.bare(value) for one in both for value in (one.mean, one.worst_decile)]
-        # only the test mean has its interval: it is the number that is quoted
-        cells[2] += choice.interval(entry.test)
-        rows.append(cells)
-    heads = (f"validation\nmean{unit}", "worst\n10 %", f"test mean{unit}\n[95 %]", "worst\n10 %")
-    return [TextColumn(head, cells, rank=place in (0, 1)) for place, (head, cells) in enumerate(zip(heads, zip(*rows)))]
-
-
-def _cost_columns(found: Choice) -> list[TextColumn]:
+def _costs(found: Choice) -> list[TextColumn]:
     """What each value cost by itself and with those before it; below them what the whole path did."""
-    total, rounds = found.total, sum(one.rounds for one in found.values)
-    costs: tuple[tuple[str, Callable[[ValueTried], float], float | None, Callable[[float], str], int], ...] = (
-        ("rounds", lambda one: one.rounds, rounds, count, 1),
-        ("MB", lambda one: one.spent.traffic_bytes, total.total_bytes, megabytes, 0),
-        ("MB\nin all", lambda one: one.spent_so_far.total_bytes, None, megabytes, 1),
-        ("gradients", lambda one: one.spent.gradients, total.gradients, count, 1),
-        ("gradients\nin all", lambda one: one.spent_so_far.gradients, None, count, 1),
-    )
+    values, total, rounds = found.values, found.total, [one.rounds for one in found.values]
     return [
-        TextColumn(head, [*(show(of(one)) for one in found.values), "" if whole is None else show(whole)], rank)
-        for head, of, whole, show, rank in costs
+        TextColumn("rounds", [count(number) for number in (*rounds, sum(rounds))], rank=1),
+        TextColumn("MB", [*(megabytes(one.spent.traffic_bytes) for one in values), megabytes(total.total_bytes)]),
+        TextColumn("MB\nin all", [*(megabytes(one.spent_so_far.total_bytes) for one in values), ""], rank=1),
+        TextColumn("gradients", [*(count(one.spent.gradients) for one in values), count(total.gradients)], rank=1),
+        TextColumn("gradients\nin all", [*(count(one.spent_so_far.gradients) for one in values), ""], rank=1),
     ]
 
 
@@ -133,13 +191,13 @@ def _by_client(choice: ChoiceFound) -> list[TextColumn]:
     """Every client's test score at every value, brackets mark its choice; and the bytes that its choice cost it."""
     clients = dict(list(choice.of_clients().items())[:MOST_CLIENTS])
     chosen = [chosen_of(own)[1] for own in clients.values()]
-    bare = choice.words.bare
+    bare, values = choice.words.bare, choice.found.values
     tested = [TextColumn("test at\nits choice", [bare(one.test) for one in chosen])]
-    if len(choice.values) <= MOST_VALUES:
+    if len(values) <= MOST_VALUES:
         marks = [
             [f"[{bare(row.test)}]" if row.chosen else f"{bare(row.test)} " for row in own] for own in clients.values()
         ]
-        tested = [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marks))]
+        tested = [TextColumn(f"test at\n{shown(one.value)}", cells) for one, cells in zip(values, zip(*marks))]
     return [
         TextColumn("client", list(clients), words=True, least=LABEL),
         TextColumn("training\nrows", [count(choice.training_rows(own[0])) for own in clients.values()], rank=1),

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from idiolect.report.folder import Run, mean_known, numbers, of_method
+from idiolect.report.folder import Run, laid_out, mean_known, numbers, of_method
 
 VERDICTS = ("helped", "hurt", "unclear", "same")
 
@@ -68,9 +68,7 @@ def client_table(run: Run, method: str) -> ClientTable:
     at = seed_of, np.asarray([place[name] for name in names], int)
 
     def spread(column: str) -> np.ndarray:
-        cells = np.full((len(seeds), len(place)), np.nan)
-        cells[at] = numbers(rows, column)
-        return cells
+        return laid_out(numbers(rows, column), at, len(seeds), len(place))
 
     refit = run.summary.refit and any(entry.tuned for entry in run.methods if entry.method == method)
     means = {name: mean_known(spread(column)) for name, column in _MEANS.items()}

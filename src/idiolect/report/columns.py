@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Breakdown, MethodSummary, Personalization
+from idiolect.report.folder import Run
 from idiolect.report.wording import NONE, ScoreWords, count, megabytes, score_words, small, whole
 
 CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
@@ -15,16 +15,9 @@ ANNOUNCED = "\N{RIGHTWARDS ARROW}"  # marks the method that validation rows choo
 UNFINISHED = "~"  # marks a method that had not converged
 INSTANCES = tuple(field.name for field in dataclasses.fields(Breakdown))
 _OWN = (
-    *(
-        "shared_mean",
-        "rounds",
-        "upload_bytes",
-        "download_bytes",
-        "delivery_bytes",
-        "preparation_bytes",
-        "traffic_bytes",
-    ),
-    *("gradients_shared", "gradients_personal", "gradients_both", "suboptimality", "distance_to_optimum"),
+    *("shared_mean", "rounds", "upload_bytes", "download_bytes", "delivery_bytes", "preparation_bytes"),
+    *("traffic_bytes", "gradients_shared", "gradients_personal", "gradients_both", "suboptimality"),
+    "distance_to_optimum",
 )
 
 
@@ -35,13 +28,10 @@ class MethodRow:
     `numbers` has them by name, in the units of the name: means over clients, percent of clients, fractions of rows.
     """
 
-    method: str
-    alone: bool  # this is training alone: nothing to gain against itself
+    entry: MethodSummary
     one: bool  # this is one model for all
     announced: bool  # chosen on validation rows
-    chosen: bool | None  # in a sweep: whether these are the settings that validation rows choose
     converged: bool | None  # whether validation rows showed no more progress; None: not looked at
-    diverged: Divergence | None
     numbers: dict[str, float | None]
 
     def __getitem__(self, name: str) -> float | None:
@@ -53,8 +43,15 @@ class MethodRow:
 
     def as_dict(self) -> dict[str, object]:
         """All of it side by side, as a program reads it."""
-        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"method": facts.pop("method")} | facts.pop("numbers") | facts
+        entry = self.entry
+        found = {"alone": entry.alone, "one": self.one, "announced": self.announced, "chosen": entry.chosen}
+        return {
+            "method": entry.method,
+            **self.numbers,
+            **found,
+            "converged": self.converged,
+            "diverged": entry.diverged,
+        }
 
 
 def method_row(entry: MethodSummary, announced: str | None = None, one: str | None = None) -> MethodRow:
@@ -80,16 +77,8 @@ def method_row(entry: MethodSummary, announced: str | None = None, one: str | No
         **_taken(entry.storage, "client_bytes", "server_bytes", "model_bytes"),
         **_taken(entry.flops, flops="training"),
     }
-    return MethodRow(
-        method=entry.method,
-        alone=entry.alone,
-        one=entry.method == one,
-        announced=entry.method == announced,
-        chosen=entry.chosen,
-        converged=None if entry.diverged else entry.converged,
-        diverged=entry.diverged,
-        numbers=numbers,
-    )
+    converged = None if entry.diverged else entry.converged
+    return MethodRow(entry, entry.method == one, entry.method == announced, converged, numbers)
 
 
 def _taken(part: object, *names: str, **renamed: str) -> dict[str, float | None]:
@@ -121,9 +110,10 @@ class Column:
         return self.show(row[self.key]) if self.cell is None else self.cell(row)
 
 
-def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWords) -> tuple[Column, ...]:
-    """Scores, gains against training alone, and costs; `choosing` is the score that chooses on validation rows."""
-    way, unit = 1 if higher_is_better else -1, f" {words.unit}" if words.unit else ""
+def score_columns(run: Run) -> tuple[Column, ...]:
+    """Scores, gains against training alone, and costs."""
+    words, choosing = run.words, score_words(run.choose_by)
+    way, unit = 1 if run.higher_is_better else -1, f" {words.unit}" if words.unit else ""
     validated = f"Mean {choosing.title} on validation rows, by which a method's settings are chosen ({CHOSEN})."
     one_model = "Mean gain against one model for all."
     tenth, spread = "Mean over the worst tenth of the clients.", "Standard deviation over the clients."
@@ -131,16 +121,17 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
     block, together = "Gradients of the {} block, counted per example.", "Gradients per example by block."
 
     def marked(row: MethodRow) -> str:
-        return with_marks(row.method, row.announced, row.converged is False)
+        return with_marks(row.entry.method, row.announced, row.converged is False)
 
     def chosen(row: MethodRow) -> str:
-        return (f"{CHOSEN} " if row.chosen else "") + choosing.bare(row["choosing_mean"])
+        return (f"{CHOSEN} " if row.entry.chosen else "") + choosing.bare(row["choosing_mean"])
 
     def gain(row: MethodRow) -> str:
-        return row.diverged.short if row.diverged else "alone" if row.alone else row.gain("gain", words)
+        known = "alone" if row.entry.alone else row.gain("gain", words)
+        return row.entry.diverged.short if row.entry.diverged else known
 
     def over_one(row: MethodRow) -> str:
-        known = not row.diverged and row["over_one"] is not None
+        known = not row.entry.diverged and row["over_one"] is not None
         return "one model" if row.one else row.gain("over_one", words) if known else NONE
 
     def blocks(row: MethodRow) -> str:
@@ -181,7 +172,7 @@ def adaptation_columns() -> tuple[Column, ...]:
 
     def label(row: MethodRow) -> str:
         """The method, and what became of it where no other column says so."""
-        return f"{row.method}\n({row.diverged.short})" if row.diverged else row.method
+        return f"{row.entry.method}\n({row.entry.diverged.short})" if row.entry.diverged else row.entry.method
 
     def adapts(row: MethodRow) -> bool:
         """Whether any client's own model answers any row otherwise than the received one does."""
@@ -208,3 +199,15 @@ def adaptation_columns() -> tuple[Column, ...]:
 def with_marks(label: str, announced: bool, unfinished: bool) -> str:
     """A label with a mark before the announced method, and behind one that had not converged."""
     return (f"{ANNOUNCED} " if announced else "") + label + (f" {UNFINISHED}" if unfinished else "")
+
+
+def meanings_of_marks(run: Run, rows: Sequence[MethodRow]) -> list[str]:
+    """What the marks beside a method's label mean, of those that stand in the table."""
+    by = "" if run.choose_by == run.score else f" by {score_words(run.choose_by).spoken}"
+    best = f"{CHOSEN} best of its method on validation rows{by}; its other settings are out of the contest"
+    marks = {
+        f"{ANNOUNCED} chosen on validation rows{by}": any(row.announced for row in rows),
+        f"{UNFINISHED} had not converged": any(row.converged is False for row in rows),
+        best: any(row.entry.chosen is not None for row in rows),
+    }
+    return [mark for mark, stands in marks.items() if stands]

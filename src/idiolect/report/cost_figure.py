@@ -10,25 +10,13 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator
 from scipy.special import stdtrit
 
-from idiolect.report.folder import Run, mean_known, numbers, of_method
-from idiolect.report.style import (
-    DASHED,
-    INK,
-    MUTED,
-    PAPER,
-    Look,
-    add_legend,
-    blank,
-    fold,
-    key,
-    method_colours,
-    panels_across,
-    reach_of,
-    widen,
-)
+from idiolect.record.schema import MethodSummary
+from idiolect.report import style
+from idiolect.report.folder import Run, laid_out, mean_known, numbers, of_method
+from idiolect.report.style import DASHED, INK, MUTED, Look, method_colours, panels_across
 from idiolect.report.wording import short, shortened
 
 
@@ -108,10 +96,9 @@ def suboptimality_against_cost(run: Run) -> Figure | None:
                 look: Look = {"color": colours[name], "linewidth": 1.5, "alpha": 0.85}
                 axes.plot(cost[shown], gap[shown], label=f"{name}, seed {seed}", **look)
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        style.label_ticks(axes.yaxis, "{:.0e}".format)
     panels[0].set_ylabel("F - F* on training rows (log scale)")
-    add_legend(figure, [key(shortened(name, 26), color=colours[name], linewidth=2.4) for name in histories])
+    style.add_legend(figure, [style.key(shortened(name, 26), color=colours[name], linewidth=2.4) for name in histories])
     return figure
 
 
@@ -119,7 +106,9 @@ def _panels(width: float, height: float, keys: int, ratios: tuple[float, ...]) -
     """A figure with room for the keys of its legend, and its panels, in a row or in a paper in several."""
     columns = panels_across(len(ratios))
     rows, whole = -(-len(ratios) // columns), columns == len(ratios)
-    figure = blank(width, height + 0.22 * -(-keys // 4), on_paper=1.8 * rows + 0.15 * -(-keys // panels_across(4)))
+    figure = style.blank(
+        width, height + 0.22 * -(-keys // 4), on_paper=1.8 * rows + 0.15 * -(-keys // panels_across(4))
+    )
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True, width_ratios=ratios if whole else None)
     return list(grid.ravel()), figure
 
@@ -135,41 +124,34 @@ def _cost_panel(axes: Axes, panel: Panel, spent: np.ndarray, empty: str | None) 
         axes.set_xscale("log")
         decades = np.log10(positive.max() / positive.min())
         axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
-        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
     elif positive.size:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.max() >= 5)))
         axes.set_xlim(0, 1.05 * positive.max())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    axes.set_xlabel(fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(OF_SCORE))))
+    style.label_ticks(axes.xaxis, short)
+    axes.set_xlabel(style.fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(OF_SCORE))))
     if empty is not None:
         axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=MUTED)
     return wide
 
 
-def curve_of(run: Run, method: str, diverged: bool) -> Curve:
+def curve_of(run: Run, entry: MethodSummary) -> Curve:
     """One method's history over all its seeds."""
-    rows = of_method(run.history, method)
+    rows = of_method(run.history, entry.method)
     seeds, seed_of = np.unique(rows["seed"].to_numpy(), return_inverse=True)
     rounds, round_of = np.unique(rows["round"].to_numpy(), return_inverse=True)
-
-    def spread(values: np.ndarray) -> np.ndarray:
-        cells = np.full((len(seeds), len(rounds)), np.nan)
-        cells[seed_of, round_of] = values
-        return cells
-
-    scores = []
+    of_rows = [panel.spent(rows) for panel in OF_SCORE]
     for statistic in ("mean", "worst_decile"):
-        both = [numbers(rows, f"validation_{kind}_{run.score}_{statistic}") for kind in ("personal", "shared")]
-        values = np.where(np.isnan(both[0]), both[1], both[0])  # the shared model's where a method has no other
-        scores.append(spread(np.where(np.isfinite(values), values, np.nan)))
-    mean, worst = scores
-    return Curve(method, tuple(spread(panel.spent(rows)) for panel in OF_SCORE), mean, worst, diverged)
+        own, shared = (numbers(rows, f"validation_{kind}_{run.score}_{statistic}") for kind in ("personal", "shared"))
+        values = np.where(np.isnan(own), shared, own)  # the shared model's where a method has no other
+        of_rows.append(np.where(np.isfinite(values), values, np.nan))
+    *costs, mean, worst = (laid_out(one, (seed_of, round_of), len(seeds), len(rounds)) for one in of_rows)
+    return Curve(entry.method, tuple(costs), mean, worst, entry.diverged is not None)
 
 
 def curves_of(run: Run) -> list[Curve]:
     """The curves of all methods that were scored on validation rows."""
-    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
+    curves = [curve_of(run, entry) for entry in run.methods]
     return [curve for curve in curves if np.isfinite(curve.mean).any()]
 
 
@@ -210,7 +192,7 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     axes.plot(cost, worst, label=f"{curve.method}: worst tenth", **dashed)
     axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20, label=f"{curve.method}: mean")
     mark, size = ("X", 46) if curve.diverged else ("o", 22)
-    ends = axes.scatter(cost[-1:], middle[-1:], s=size, marker=mark, color=colour, edgecolor=PAPER, linewidth=0.7)
+    ends = axes.scatter(cost[-1:], middle[-1:], s=size, marker=mark, color=colour, edgecolor=style.PAPER, linewidth=0.7)
     ends.set_zorder(order + 40)
 
 
@@ -241,14 +223,13 @@ def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
     values = np.concatenate([np.concatenate([curve.mean.ravel(), curve.worst.ravel()]) for curve in calm]) * scale
     values = values[np.isfinite(values)]
     if values.min() > 0 and values.max() / values.min() > WIDE:  # errors or losses that fall to a part
-        low, high = np.exp(reach_of(np.log(values)))
+        low, high = np.exp(style.reach_of(np.log(values)))
         axes.set_yscale("log")
         axes.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
         axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0), numticks=9))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        style.label_ticks(axes.yaxis, "{:.3g}".format)
     else:
-        axes.set_ylim(*widen(*reach_of(values), 0.05))
+        axes.set_ylim(*style.widen(*style.reach_of(values), 0.05))
 
 
 def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> None:
@@ -257,10 +238,10 @@ def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> Non
         # the first panel is what is sent
         silent = np.isfinite(curve.costs[0]).any() and not spends(curve.costs[0])
         note = " (diverged)" if curve.diverged else " (dotted: sends nothing)" if silent else ""
-        entries.append(key(shortened(curve.method, 26) + note, color=colours[curve.method], linewidth=2.4))
-    entries.append(key("worst tenth of clients", color=INK, linewidth=1.2, linestyle=DASHED))
+        entries.append(style.key(shortened(curve.method, 26) + note, color=colours[curve.method], linewidth=2.4))
+    entries.append(style.key("worst tenth of clients", color=INK, linewidth=1.2, linestyle=DASHED))
     seeds = max(len(curve.mean) for curve in curves)
     if seeds > 1:
         band = "95 % interval" if seeds >= _FEW_SEEDS else "range"
-        entries.append(key(f"each seed; band: their {band}", color=MUTED, linewidth=0.8))
-    add_legend(figure, entries)
+        entries.append(style.key(f"each seed; band: their {band}", color=MUTED, linewidth=0.8))
+    style.add_legend(figure, entries)

@@ -12,7 +12,7 @@ from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, mean_known
 from idiolect.report.style import INK, MUTED, PAPER, Look, add_legend, blank, fold, key, method_colours, reach_of, widen
-from idiolect.report.wording import known, shortened
+from idiolect.report.wording import better, known, shortened
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((1, 9), (2, 8), (3, 7), (4, 6))  # deciles
@@ -40,8 +40,8 @@ def distribution_over_clients(run: Run) -> Figure | None:
     axes.set_ylim(len(rows) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    better = "higher" if run.higher_is_better else "lower"
-    axes.set_xlabel(fold(f"test {words.title} of the personal models, one value per client ({better} is better)", 0.7))
+    what = f"test {words.title} of the personal models, one value per client ({better(run.higher_is_better)})"
+    axes.set_xlabel(fold(what, 0.7))
     _legend(figure, max(len(scores) for _, scores in rows))
     return figure
 

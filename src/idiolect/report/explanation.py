@@ -16,12 +16,9 @@ COUNTS = {
 
 def explanation_text(facts: dict[str, Any]) -> str:
     """Everything that `idiolect explain NAME` prints."""
-    lines = [facts["name"], "=" * len(facts["name"]), "", facts["text"], ""]
+    lines = [facts["name"], "=" * len(facts["name"]), "", facts["text"], "", *_settings("Settings", facts["settings"])]
     if facts["kind"] == "objective":
-        return "\n".join(
-            [*lines, *_settings("Settings", facts["settings"]), "", *_theory(facts["theory"], False)]
-        ).rstrip()
-    lines += _settings("Settings", facts["settings"])
+        return "\n".join([*lines, "", *_theory(facts["theory"], False)]).rstrip()
     if facts["objective_settings"]:
         lines += ["", *_settings(f"Settings of {facts['objective']}", facts["objective_settings"])]
     wire = facts["wire"]
@@ -33,13 +30,9 @@ def explanation_text(facts: dict[str, Any]) -> str:
     lines.append(f"Leaves a client: {', '.join(facts['leaves_the_client']) or 'nothing'}")
     lines.append(f"Stays on a client: {', '.join(facts['stays_on_the_client']) or 'nothing is kept between rounds'}")
     lines += ["", *_theory(facts["theory"]), f"Reference: {facts['reference']}"]
-    return "\n".join([*lines, *_errata(facts["errata"])])
-
-
-def _errata(entries: list[dict[str, str]]) -> list[str]:
-    """Printed mistakes of its paper, each with its place on the page of errata."""
-    head = ["", "Errata of its paper"] if entries else []
-    return [*head, *(f"  {one['number']}: {one['text']} ({one['link']})" for one in entries)]
+    # printed mistakes, each with its place on the page of errata
+    errata = [f"  {one['number']}: {one['text']} ({one['link']})" for one in facts["errata"]]
+    return "\n".join([*lines, *(["", "Errata of its paper", *errata] if errata else [])])
 
 
 def _settings(title: str, entries: list[dict[str, Any]]) -> list[str]:
@@ -59,25 +52,19 @@ def _theory(facts: dict[str, Any], of_algorithm: bool = True) -> list[str]:
         f"mu' = {example['convexity']:g}, Lc' = {example['component_smoothness']:g}"
     ]
     constants = facts["constants"]
+    remarks = [f"  Not chosen: {facts['silent']}"] if facts["silent"] else []
+    remarks += [f"  Warning: {text}" for text in facts["warnings"]]
     if constants is None:
-        return [*lines, "  The constants of F are not known.", *_remarks(facts), ""]
+        return [*lines, "  The constants of F are not known.", *remarks, ""]
     values = ", ".join(f"{symbol} {value:.3g}" for symbol, value in constants.items() if symbol != "source")
     lines += [f"  {values}", f"    {constants['source']}"]
     for entry in facts["parameters"]:
-        how = "set by hand" if entry["by_hand"] else entry["formula"]
-        lines.append(f"  {entry['name']} = {_value(entry['value'])}  {how}")
+        value, how = entry["value"], "set by hand" if entry["by_hand"] else entry["formula"]
+        shown = f"{min(value):.4g} to {max(value):.4g}" if isinstance(value, list) else f"{value:.4g}"
+        lines.append(f"  {entry['name']} = {shown}  {how}")
     if facts["parameters"]:
         lines.append(f"    {facts['theorem']}")
-    return [*lines, *_remarks(facts), *_promise(facts, of_algorithm), ""]
-
-
-def _value(value: Any) -> str:
-    return f"{min(value):.4g} to {max(value):.4g}" if isinstance(value, list) else f"{value:.4g}"
-
-
-def _remarks(facts: dict[str, Any]) -> list[str]:
-    refused = [f"  Not chosen: {facts['silent']}"] if facts["silent"] else []
-    return [*refused, *(f"  Warning: {text}" for text in facts["warnings"])]
+    return [*lines, *remarks, *_promise(facts, of_algorithm), ""]
 
 
 def _promise(facts: dict[str, Any], of_algorithm: bool) -> list[str]:

@@ -1,32 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers behind the figures of a run's page, from which its script draws them again to be explored."""
+"""What a page's script draws again to be explored: the numbers behind the figures of a run, and all its clients."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import base64
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
-from idiolect.report.cost_figure import (
-    OF_OPTIMUM,
-    OF_SCORE,
-    Curve,
-    Panel,
-    band,
-    curve_of,
-    curves_of,
-    rounds_shown,
-    spends,
-)
+from idiolect.report import cost_figure
+from idiolect.report.clients import VERDICTS, ClientTable
+from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel
 from idiolect.report.distribution_figure import client_scores, deciles_of
-from idiolect.report.folder import Run, mean_known, numbers, of_method
-from idiolect.report.packed import packed
+from idiolect.report.folder import Run, laid_out, mean_known, numbers, of_method
+from idiolect.report.html import LIMIT
 from idiolect.report.privacy import array_line
-from idiolect.report.style import method_colours, page_colour, series_colours
-from idiolect.report.wording import known, score_words
+from idiolect.report.style import method_colours, page_colour
+from idiolect.report.wording import ScoreWords, known
 
 Data = dict[str, object]
 Line = tuple[Data, list[np.ndarray]]  # of one method, with its costs
@@ -34,7 +27,7 @@ _SPENT = (
     "While the run spends. Each dot is a recorded round; dotted: a method that spends nothing of the kind; thin: the "
     "range of the seeds. The buttons switch what is spent, and methods on and off."
 )
-COST, SCORED = "score-against-cost", ["mean over clients", "worst tenth"]
+COST, DISTRIBUTION = "score-against-cost", "distribution"
 # as the page calls them: the shared model is the one that a client received
 _SPOKEN = {
     "both": "both right",
@@ -42,71 +35,98 @@ _SPOKEN = {
     "personal_only": "personal only",
     "neither": "neither",
 }
+_COLUMNS = {
+    "rows": "train_rows",
+    "alone": "alone",
+    "shared": "shared",
+    "personal": "personal",
+    "gain": "expected",
+    "low": "expected_low",
+    "high": "expected_high",
+}
+ABSENT, NOTHING = " ", "-"  # no such client of the method; nothing to compare it with
 MOST_POINTS = 2000  # recorded rounds of one curve; more are thinned out evenly
+
+
+def packed(values: np.ndarray | Sequence[float | None]) -> str:
+    """A column for the page's script, so that 10,000 clients stay small: 32-bit floats in base 64.
+
+    What is None or infinite is not-a-number.
+    """
+    # little-endian, as the script's typed arrays are wherever browsers run
+    with np.errstate(over="ignore"):
+        small = np.asarray(values, "<f4")
+    # looked at after the cast: a double beyond 32 bits is infinite only then, and figures draw gaps, no infinities
+    return base64.b64encode(np.where(np.isfinite(small), small, np.float32(np.nan)).tobytes()).decode("ascii")
+
+
+class Shown(NamedTuple):
+    """One method in the figures of curves and deciles."""
+
+    run: Run
+    entry: MethodSummary
+    label: str
+    colour: str
 
 
 def run_figures(run: Run) -> dict[str, Data]:
     """By name; those that the run has nothing for are left out. Names of drawn figures replace these."""
-    found: dict[str, Callable[[Run], Data | None]] = {
-        COST: score_curves,
-        "suboptimality-against-cost": optimum_curves,
-        "gain-by-client": lambda run: {"kind": "gain"} if run.alone is not None and run.clients.num_rows else None,
-        "distribution": deciles,
-        "who-is-right": who_is_right,
-        "routes": routes,
-        "sent": lambda run: sent(run.privacy),
+    shown = method_figures(shown_methods(run), run.words)
+    found: dict[str, Data | None] = {
+        COST: shown.get(COST),
+        "suboptimality-against-cost": optimum_curves(run),
+        "gain-by-client": {"kind": "gain"} if run.alone is not None and run.clients.num_rows else None,
+        DISTRIBUTION: shown.get(DISTRIBUTION),
+        "who-is-right": who_is_right(run),
+        "routes": routes(run),
+        "sent": sent(run.privacy),
     }
-    made = {name: make(run) for name, make in found.items()}
-    return {name: data for name, data in made.items() if data is not None}
+    return {name: data for name, data in found.items() if data is not None}
 
 
-def score_curves(run: Run) -> Data | None:
-    """Validation score by what was spent, mean and worst tenth of clients."""
-    curves = curves_of(run)
-    if not curves:
-        return None
-    colours, words = method_colours(run), run.words
-    lines = [_score_line(curve, page_colour(colours[curve.method])) for curve in curves]
-    return _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
+def shown_methods(run: Run) -> list[Shown]:
+    """All methods of a run."""
+    colours = method_colours(run)
+    return [Shown(run, entry, entry.method, colours[entry.method]) for entry in run.methods]
 
 
-def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
-    """Curves and deciles of one method of each run, under the names of the runs."""
-    # methods of several runs may have one label: lines are called by run and method
-    lines, spreads, colours = list[Line](), list[Data](), series_colours(list(chosen))
-    for name, (run, method) in chosen.items():
-        label, colour = f"{name}: {method}", page_colour(colours[name])
-        curve = curve_of(run, method, diverged=False)
+def method_figures(methods: Sequence[Shown], words: ScoreWords) -> dict[str, Data]:
+    """Validation score by what was spent, and the test score's deciles over clients, with mean and worst tenth."""
+    curves, spreads = list[Line](), list[Data]()
+    for run, entry, label, colour in methods:
+        line: Data = {"method": label, "colour": page_colour(colour)}
+        curve, scores = cost_figure.curve_of(run, entry), client_scores(run, entry.method)
         if np.isfinite(curve.mean).any():
-            lines.append(_score_line(dataclasses.replace(curve, method=label), colour))
-        own = next(entry for entry in run.methods if entry.method == method)
-        spreads += _decile_line(run, own, colour, label)
-    words = score_words(next(iter(chosen.values()))[0].score) if chosen else score_words("")
+            curves.append(_score_line(curve, line))
+        if not (entry.diverged or np.isnan(scores).all()):
+            line |= {"deciles": [float(f"{end:.6g}") for end in deciles_of(scores)[1]], "mean": entry.score.mean}
+            spreads.append(line | {"worst": entry.score.worst_decile, "interval": entry.interval})
     found: dict[str, Data] = {}
-    if lines:
-        found[COST] = _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
+    if curves:
+        statistics = ["mean over clients", "worst tenth"]
+        found[COST] = _costs(OF_SCORE, curves, statistics, f"validation {words.title}", words.scale)
     if spreads:
-        found["distribution"] = {"kind": "deciles", "title": f"test {words.title}", "lines": spreads}
+        found[DISTRIBUTION] = {"kind": "deciles", "title": f"test {words.title}", "lines": spreads}
     return found
 
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
     """What is switched between; costs that no method pays are left out."""
     # a button that switches to an axis of zeros would show nothing
-    kept = [place for place in range(len(panels)) if any(spends(costs[place]) for _, costs in lines)]
+    kept = [place for place in range(len(panels)) if any(cost_figure.spends(costs[place]) for _, costs in lines)]
     full = [line | {"costs": [packed(costs[place]) for place in kept]} for line, costs in lines]
     titles = [panels[place].title for place in kept]
     facts = {"kind": "cost", "title": title, "scale": scale, "statistics": statistics, "caption": _SPENT}
     return facts | {"costs": titles, "lines": full}
 
 
-def _score_line(curve: Curve, colour: str) -> Line:
-    shown = _thinned(np.flatnonzero(rounds_shown(curve)))
-    middle, low, high = band(curve.mean[:, shown])
-    line: Data = {"method": curve.method, "colour": colour, "diverged": curve.diverged}
-    line["values"] = [packed(middle), packed(mean_known(curve.worst[:, shown]))]
-    line["band"] = [packed(low), packed(high)] if len(curve.mean) > 1 else None
-    return line, [mean_known(costs[:, shown]) for costs in curve.costs]
+def _score_line(curve: Curve, line: Data) -> Line:
+    shown = _thinned(np.flatnonzero(cost_figure.rounds_shown(curve)))
+    middle, low, high = cost_figure.band(curve.mean[:, shown])
+    values = [packed(middle), packed(mean_known(curve.worst[:, shown]))]
+    ends = [packed(low), packed(high)] if len(curve.mean) > 1 else None
+    costs = [mean_known(costs[:, shown]) for costs in curve.costs]
+    return line | {"diverged": curve.diverged, "values": values, "band": ends}, costs
 
 
 def _thinned(places: np.ndarray) -> np.ndarray:
@@ -130,33 +150,14 @@ def optimum_curves(run: Run) -> Data | None:
     return _costs(OF_OPTIMUM, lines, ["F - F*"], "F - F* on training rows") if lines else None
 
 
-def deciles(run: Run) -> Data | None:
-    """The test score's deciles over clients, with mean and worst tenth, of every method that has them."""
-    colours, lines = method_colours(run), list[Data]()
-    for entry in run.methods:
-        lines += [] if entry.diverged else _decile_line(run, entry, page_colour(colours[entry.method]), entry.method)
-    return {"kind": "deciles", "title": f"test {run.words.title}", "lines": lines} if lines else None
-
-
-def _decile_line(run: Run, entry: MethodSummary, colour: str, label: str) -> list[Data]:
-    """One row of the figure; none where no client has a score."""
-    scores = client_scores(run, entry.method)
-    if np.isnan(scores).all():
-        return []
-    _, ends = deciles_of(scores)
-    line: Data = {"method": label, "colour": colour, "deciles": [float(f"{end:.6g}") for end in ends]}
-    line |= {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
-    return [line]
-
-
 def who_is_right(run: Run) -> Data | None:
     """Fractions of test rows that both models, one or neither gets right, by method."""
-    groups = list[Data]()
-    for entry in run.methods:
-        if entry.personalization is not None:
-            shares = [getattr(entry.personalization.breakdown, name) for name in _SPOKEN]
-            groups += [{"name": entry.method, "values": shares}] if known(shares[0]) else []
-    return _bars("test rows (%)", list(_SPOKEN.values()), groups, stacked=True) if groups else None
+    groups: list[Data] = [
+        {"name": entry.method, "values": [getattr(found.breakdown, name) for name in _SPOKEN]}
+        for entry in run.methods
+        if (found := entry.personalization) and known(found.breakdown.both)
+    ]
+    return _bars("test rows (%)", list(_SPOKEN.values()), groups, stacked=True)
 
 
 def routes(run: Run) -> Data | None:
@@ -168,11 +169,12 @@ def routes(run: Run) -> Data | None:
                 shares = [found.shared_share[place], *(found.by_category[name][place] for name in _SPOKEN)]
                 groups.append({"name": f"{entry.method}: {layer}", "values": shares})
     names = ["all rows", *_SPOKEN.values()]
-    return _bars("mean probability of the shared version (%)", names, groups, stacked=False) if groups else None
+    return _bars("mean probability of the shared version (%)", names, groups, stacked=False)
 
 
-def _bars(title: str, parts: list[str], groups: list[Data], stacked: bool) -> Data:
-    return {"kind": "bars", "parts": parts, "groups": groups, "stacked": stacked, "title": title, "scale": 100}
+def _bars(title: str, parts: list[str], groups: list[Data], stacked: bool) -> Data | None:
+    facts: Data = {"kind": "bars", "parts": parts, "groups": groups, "stacked": stacked, "title": title, "scale": 100}
+    return facts if groups else None
 
 
 def sent(statement: Statement | None) -> Data | None:
@@ -189,3 +191,38 @@ def sent(statement: Statement | None) -> Data | None:
         for entry in (statement.methods if statement else ())
     ]
     return {"kind": "sent", "lines": lines, "title": "bytes that a client sends in a round"} if lines else None
+
+
+def score_facts(words: ScoreWords, higher: bool) -> dict[str, object]:
+    """How the script writes a score."""
+    return {
+        "title": words.title,
+        "scale": words.scale,
+        "decimals": int(words.specification[1]) if words.specification.endswith("f") else None,
+        "higher": higher,
+    }
+
+
+def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, str]) -> dict[str, object]:
+    """The clients of all methods, in one order."""
+    names = dict.fromkeys(str(name) for table in tables for name in table.client)
+    places = {name: place for place, name in enumerate(names)}
+    # packed columns and their numbers: one that several methods share, rows of each client say, is kept once
+    pool, new = dict[str, int](), set[int]()
+    methods = []
+    for table in tables:
+        # methods may have other clients, or another order: columns are by client, not by row
+        at = np.asarray([places[str(name)] for name in table.client], int)
+        new |= set(at[table.held_out].tolist())
+        verdicts = [ABSENT] * len(places)  # a character per client: the place of its verdict, or why there is none
+        for place, verdict in zip(at, table.verdict):
+            verdicts[place] = str(VERDICTS.index(verdict)) if verdict in VERDICTS else NOTHING
+        entry: dict[str, object] = {"method": table.method, "colour": page_colour(colours[table.method])}
+        entry["verdict"] = "".join(verdicts)
+        for key, name in _COLUMNS.items():
+            column = laid_out(getattr(table, name), at, len(places))
+            # a method without such numbers, as one without a shared model: the page leaves the column out
+            entry[key] = pool.setdefault(packed(column), len(pool)) if np.isfinite(column).any() else None
+        methods.append(entry)
+    facts = {"limit": LIMIT, "shown": shown, "verdicts": VERDICTS, "names": list(names), "fresh": sorted(new)}
+    return facts | {"columns": list(pool), "methods": methods}

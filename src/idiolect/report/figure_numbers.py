@@ -20,7 +20,6 @@ from matplotlib.ticker import FixedLocator
 HEADS = ("panel", "series", "mark", "name", "x", "y", "x_end", "y_end", "value")
 Row = tuple[object, ...]
 Mark = tuple[str, tuple[float, float], tuple[float | None, ...]]  # its kind; x, y; x_end, y_end, value
-NO_MORE, NO_POINTS = (None, None, None), np.empty((0, 2))
 
 
 def numbers_of(figure: Figure) -> list[Row]:
@@ -67,17 +66,18 @@ def _marks(artist: Artist) -> Iterator[Mark]:
                 yield "shade", (x, y), (None, None, shade)
         case _:
             kind, points = _points(artist)
-            yield from ((kind, (x, y), NO_MORE) for x, y in points)
+            yield from ((kind, (x, y), (None, None, None)) for x, y in points)
 
 
 def _points(artist: Artist) -> tuple[str, np.ndarray]:
     """What an artist shows as points (number, 2) alone; none of one that shows no numbers."""
+    nothing = np.empty((0, 2))
     match artist:
         case Line2D():
             return "line", np.asarray(artist.get_xydata(), float)
         case PathCollection():
             return "point", np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan)
         case PolyCollection():
-            return "area", np.concatenate([NO_POINTS, *(path.vertices for path in artist.get_paths())])
+            return "area", np.concatenate([nothing, *(path.vertices for path in artist.get_paths())])
         case _:
-            return "", NO_POINTS
+            return "", nothing

@@ -34,13 +34,8 @@ _SPREAD = (
 
 FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] = (
     ("score-against-cost", "Score against cost", _COST, score_against_cost, "no history to draw it from"),
-    (
-        "suboptimality-against-cost",
-        "Distance from the optimum against cost",
-        _OPTIMUM,
-        suboptimality_against_cost,
-        "",  # most runs have no known optimum, and miss nothing
-    ),
+    # most runs have no known optimum, and miss nothing
+    ("suboptimality-against-cost", "Distance from the optimum against cost", _OPTIMUM, suboptimality_against_cost, ""),
     ("gain-by-client", "Who gains, who loses", _GAIN, gain_by_client, "no gain against training alone"),
     ("distribution", "Spread over clients", _SPREAD, distribution_over_clients, "no client has a test score"),
 )
@@ -48,11 +43,10 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] =
 
 def draw_all(run: Run) -> tuple[list[Drawn], list[str]]:
     """Every figure the run has data for, and a sentence for every one it has not."""
-    found, missing = [], []
+    found, missing = list[Drawn](), []
     for name, title, caption, draw, reason in FIGURES:
-        one = drawn(name, title, caption, functools.partial(draw, run))
-        if one is not None:
-            found.append(one)
-        elif reason:
+        figure = drawn(name, title, caption, functools.partial(draw, run))
+        found += figure
+        if reason and not figure:
             missing.append(f"The figure '{title}' was left out: {reason}.")
     return found, missing

@@ -11,7 +11,6 @@ import dataclasses
 import enum
 import os
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from idiolect.record.errors import RequestError
 from idiolect.record.manifest import check_report_files
 from idiolect.record.privacy import Statement
 from idiolect.record.reading import read_json, read_statement, read_summary
-from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
+from idiolect.record.schema import ALONE, SCHEMA, MethodSummary, RunSummary
 from idiolect.report.wording import ScoreWords, score_words
 
 _KEYS = {"history": ("method", "seed", "round"), "clients": ("method", "seed", "client")}
@@ -44,8 +43,6 @@ _ANSWERS = (
     *("score", "seed_means", "interval", "shared_mean", "last_mean", "selected_rounds", "new_clients"),
     *("train_loss", "suboptimality", "distance_to_optimum", "personalization", "routing"),
 )
-
-
 _ALONE_COLUMNS = (
     *("local_score", "gain", "gain_low", "gain_high", "verdict"),
     *("gain_expected", "gain_expected_low", "gain_expected_high"),
@@ -116,19 +113,9 @@ class Run:
         return self.summary.choose_by or self.score
 
     @property
-    def higher_chooses(self) -> bool:
-        """Which way that score points."""
-        return self.summary.higher_is_better.get(self.choose_by, self.higher_is_better)
-
-    @property
     def methods(self) -> tuple[MethodSummary, ...]:
         """One per method, in the order of the spec."""
         return self.summary.methods
-
-    @property
-    def announced(self) -> Announced | None:
-        """What the run announces: the method that did best on validation rows, and those tied with it."""
-        return self.summary.announced
 
     @property
     def alone(self) -> MethodSummary | None:
@@ -137,12 +124,8 @@ class Run:
 
     def names(self, held_out: bool = False) -> set[str]:
         """The clients that trained, or those that never did."""
-        clients = self.clients
-        if "held_out" in clients.column_names:
-            clients = clients.filter(pc.equal(pc.fill_null(clients["held_out"], False), held_out))
-        elif held_out:
-            return set()
-        return set(clients["client"].cast(pa.string()).to_pylist())
+        chosen = (numbers(self.clients, "held_out") > 0) == held_out
+        return set(self.clients["client"].cast(pa.string()).filter(pa.array(chosen)).to_pylist())
 
 
 def kind_of(folder: str | os.PathLike[str]) -> Kind:
@@ -157,24 +140,19 @@ def read(path: str | os.PathLike[str]) -> Run:
     check_report_files(folder)
     # written last of all: without it the run was stopped, or goes on
     finished = (folder / "done").exists()
-    summary = _summary(folder, finished)
-    spec_text = read_spec(folder)
+    summary, spec_text = _summary(folder, finished), read_spec(folder)
     history, clients = (_table(folder / f"{name}.parquet", keys) for name, keys in _KEYS.items())
-    missing = _missing(folder, summary, finished)
+    missing = tuple(_missing(folder, summary, finished))
     # after the sentences, which say that a method diverged: below, it is as one without scores
     summary, clients = _without_diverged(summary, clients)
-    return Run(
-        folder,
-        _parsed(folder, spec_text),
-        spec_text,
-        history,
-        clients,
-        summary,
-        read_machine(folder),
-        finished,
-        tuple(missing),
-        read_statement(folder),
-    )
+    try:
+        spec = tomllib.loads(spec_text)
+    except tomllib.TOMLDecodeError as error:
+        raise FolderError(
+            f"{str(folder / 'spec.toml')!r} is not valid TOML ({error}); restore the one the run wrote."
+        ) from error
+    machine, privacy = read_machine(folder), read_statement(folder)
+    return Run(folder, spec, spec_text, history, clients, summary, machine, finished, missing, privacy)
 
 
 def _missing(folder: Path, summary: RunSummary, finished: bool) -> list[str]:
@@ -215,13 +193,14 @@ def numbers(table: pa.Table, column: str) -> np.ndarray:
     if column not in table.column_names:
         return np.full(table.num_rows, np.nan)
     # counts and truths become numbers like all others, in which not-a-number stands for a null
-    filled = pc.fill_null(table[column].cast(pa.float64(), safe=False), float("nan"))
-    return filled.to_numpy()
+    return table[column].cast(pa.float64(), safe=False).to_numpy()
 
 
-def floats(values: Iterable[float | None]) -> np.ndarray:
-    """A float64 array; None is not-a-number."""
-    return np.array([np.nan if value is None else value for value in values], float)
+def laid_out(values: np.ndarray, at: np.ndarray | tuple[np.ndarray, ...], *shape: int) -> np.ndarray:
+    """An array of that shape with values at their places, and not-a-number elsewhere."""
+    cells = np.full(shape, np.nan)
+    cells[at] = values
+    return cells
 
 
 def mean_known(values: np.ndarray) -> np.ndarray:
@@ -257,11 +236,8 @@ def _summary(folder: Path, finished: bool) -> RunSummary:
         other = kind_of(folder)
         if other is not Kind.run:
             raise FolderError(f"{folder} holds {other}; name folders of `compare`, `run` or `sweep` here.")
-        way_out = (
-            "copy the folder again, whole"
-            if finished
-            else "it stopped before its first results, so finish it with `idiolect run --resume`"
-        )
+        stopped = "it stopped before its first results, so finish it with `idiolect run --resume`"
+        way_out = "copy the folder again, whole" if finished else stopped
         raise FolderError(f"The run in {str(folder)!r} has no summary.json to report on; {way_out}.")
     summary = read_summary(folder)
     if not summary.scores or summary.scores[0] not in summary.higher_is_better:
@@ -279,31 +255,25 @@ def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummar
     lost = [entry.method for entry in summary.methods if entry.diverged]
     if not lost:
         return summary, clients
-    alone = {entry.method for entry in summary.methods if entry.alone}
     # a gain over a diverged method would be a gain over nothing
-    without = bool(alone) and alone <= set(lost)  # nothing is left to gain over
-    others = _AGAINST_ALONE if without else ()
-    methods = tuple(_blanked(entry, _ANSWERS if entry.diverged else others) for entry in summary.methods)
-    return dataclasses.replace(summary, methods=methods), _clients_without(clients, lost, without)
+    alone_lost = {bool(entry.diverged) for entry in summary.methods if entry.alone} == {True}
+    # its own defaults say what a method has of which nothing is known
+    nothing, others, methods = MethodSummary("", ""), _AGAINST_ALONE if alone_lost else (), list[MethodSummary]()
+    for entry in summary.methods:
+        names = _ANSWERS if entry.diverged else others
+        methods.append(dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names}))
+    return dataclasses.replace(summary, methods=tuple(methods)), _clients_without(clients, lost, alone_lost)
 
 
 def _clients_without(clients: pa.Table, lost: list[str], alone_lost: bool) -> pa.Table:
     """The scores of the methods in `lost` set to null; where training alone is lost, every gain over it."""
     rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
-    gone = dict.fromkeys((name for name in clients.column_names if name not in _CLIENT_FACTS), rows)
-    if alone_lost:
-        gone |= {name: pa.scalar(True) for name in _ALONE_COLUMNS if name in clients.column_names}
-    for name, where in gone.items():
-        kept = pc.if_else(where, pa.scalar(None, clients[name].type), clients[name])
-        clients = clients.set_column(clients.column_names.index(name), name, kept)
+    for place, name in enumerate(clients.column_names):
+        where = pa.scalar(True) if alone_lost and name in _ALONE_COLUMNS else rows
+        if name not in _CLIENT_FACTS or (alone_lost and name in _ALONE_COLUMNS):
+            kept = pc.if_else(where, pa.scalar(None, clients[name].type), clients[name])
+            clients = clients.set_column(place, name, kept)
     return clients
-
-
-def _blanked(entry: MethodSummary, names: tuple[str, ...]) -> MethodSummary:
-    """Without these numbers: as a method that has none."""
-    # its own defaults say what a method has of which nothing is known
-    nothing = MethodSummary(entry.method, entry.algorithm)
-    return dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names})
 
 
 def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:
@@ -313,9 +283,10 @@ def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:
     try:
         table = pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
+        first = str(error).partition("\n")[0]
         raise FolderError(
-            f"{str(file)!r} cannot be read as Parquet ({_first_line(error)}); it was cut short: copy the run folder "
-            "again or resume the run."
+            f"{str(file)!r} cannot be read as Parquet ({first}); it was cut short: copy the run folder again or resume "
+            "the run."
         ) from error
     absent = [key for key in keys if key not in table.column_names]
     if absent:
@@ -324,16 +295,3 @@ def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:
             f"of run-folder schema {SCHEMA}: rerun."
         )
     return table
-
-
-def _parsed(folder: Path, text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FolderError(
-            f"{str(folder / 'spec.toml')!r} is not valid TOML ({_first_line(error)}); restore the one the run wrote."
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

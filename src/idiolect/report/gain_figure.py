@@ -9,11 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
+from idiolect.report import style
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, add_legend, blank, fold, key, panels_across
+from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, fold, key, panels_across
 from idiolect.report.wording import MINUS, ScoreWords, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
@@ -34,7 +35,7 @@ def gain_by_client(run: Run) -> Figure | None:
     columns = panels_across(columns, 2.4 if named else 1.5)
     rows = -(-len(tables) // columns)
     height = (0.95 + 0.185 * max(most, 6)) if named else 2.9
-    figure = blank(9.6, 0.45 + rows * height, on_paper=0.6 + rows * 0.8 * height)
+    figure = style.blank(9.6, 0.45 + rows * height, on_paper=0.6 + rows * 0.8 * height)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=named, sharey=not named).ravel()
     look = _Frame(_limits(tables, words.scale), words.scale, named, heavy=len(tables) * most > _HEAVY)
     for axes, table in zip(grid, tables):
@@ -68,11 +69,19 @@ def _draw_panel(axes: Axes, table: ClientTable, frame: _Frame) -> None:
     order = np.argsort(table.expected, kind="stable")  # the largest expected loss first
     order = order[np.isfinite(table.expected[order])]
     place = np.arange(len(order)) + (0 if frame.named else 1)
-    gains, clients = (axes.xaxis, axes.yaxis) if frame.named else (axes.yaxis, axes.xaxis)
-    _draw_intervals(axes, table, order, place, frame)
-    _draw_dots(axes, table, order, place, frame)
+    colours = np.asarray([VERDICT_COLOURS.get(verdict, MUTED) for verdict in table.verdict[order]], dtype=object)
+    ends = [values[order] * frame.scale for values in (table.expected_low, table.expected_high)]
+    known = np.isfinite(ends).all(axis=0)
+    # one collection for all of them: matplotlib is slow at thousands of single lines
+    segments = np.stack([np.column_stack(frame.turned(end, place)) for end in ends], axis=1)[known]
+    faint, width = 0.38 if len(order) <= _EACH_SEED else 0.22, float(np.clip(60 / len(order), 0.5, 2.2))
+    look: Look = {"alpha": faint, "zorder": 2.5, "label": "95 % interval", "rasterized": frame.heavy}
+    bars = LineCollection(list(segments), colors=list(colours[known]), linewidths=width, **look)
+    axes.add_collection(bars, autolim=False)
+    _draw_dots(axes, table, order, place, colours, frame)
     (axes.axvline if frame.named else axes.axhline)(0, color=INK, linewidth=0.9, zorder=2)
-    gains.set_major_formatter(FuncFormatter(_signed))
+    gains, clients = (axes.xaxis, axes.yaxis) if frame.named else (axes.yaxis, axes.xaxis)
+    style.label_ticks(gains, lambda value: "0" if abs(value) < 1e-12 else f"{value:+g}".replace("-", MINUS))
     clients.grid(visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=not frame.named))
     if frame.named:
@@ -83,47 +92,24 @@ def _draw_panel(axes: Axes, table: ClientTable, frame: _Frame) -> None:
         axes.set(xlim=(0.5 - 0.015 * len(order), len(order) * 1.015 + 0.5), ylim=frame.limits)
 
 
-def _colours(table: ClientTable, order: np.ndarray) -> np.ndarray:
-    return np.asarray([VERDICT_COLOURS.get(verdict, MUTED) for verdict in table.verdict[order]], dtype=object)
-
-
-def _draw_intervals(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, frame: _Frame) -> None:
-    ends = [values[order] * frame.scale for values in (table.expected_low, table.expected_high)]
-    known = np.isfinite(ends).all(axis=0)
-    # one collection for all of them: matplotlib is slow at thousands of single lines
-    segments = np.stack([np.column_stack(frame.turned(end, place)) for end in ends], axis=1)[known]
-    bars = LineCollection(
-        list(segments),
-        colors=list(_colours(table, order)[known]),
-        linewidths=float(np.clip(60 / len(order), 0.5, 2.2)),
-        alpha=0.38 if len(order) <= _EACH_SEED else 0.22,
-        zorder=2.5,
-        label="95 % interval",
-    )
-    bars.set_rasterized(frame.heavy)
-    axes.add_collection(bars, autolim=False)
-
-
-def _draw_dots(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, frame: _Frame) -> None:
-    (low, high), gain, colours = frame.limits, table.expected[order] * frame.scale, _colours(table, order)
+def _draw_dots(
+    axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, colours: np.ndarray, frame: _Frame
+) -> None:
+    (low, high), gain = frame.limits, table.expected[order] * frame.scale
     size = float(np.clip(700 / len(order), 3, 26))
     edge = 0.4 if len(order) <= 60 else 0.0  # rims of crowded dots would hide their colours
-
-    def dots(values: np.ndarray, chosen: np.ndarray, look: Look) -> None:
-        at = frame.turned(values[chosen], place[chosen])
-        axes.scatter(*at, c=list(colours[chosen]), clip_on=False, rasterized=frame.heavy, **look)
-
-    if len(table.seeds) > 1 and len(order) <= _EACH_SEED:
-        for one in table.seed_gain[:, order] * frame.scale:
-            look: Look = {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3, "label": "gain of a seed"}
-            dots(one, (one >= low) & (one <= high), look)
-    within = (gain >= low) & (gain <= high)
-    dots(gain, within, {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4, "label": "expected gain"})
+    seed: Look = {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3, "label": "gain of a seed"}
+    dot: Look = {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4, "label": "expected gain"}
+    arrow: Look = {"s": max(size, 14), "zorder": 4, "label": "beyond the frame"}
+    several = len(table.seeds) > 1 and len(order) <= _EACH_SEED
+    groups = [(one, (one >= low) & (one <= high), seed) for one in table.seed_gain[:, order] * frame.scale if several]
+    groups.append((gain, (gain >= low) & (gain <= high), dot))
     # A client beyond the frame is an arrow at its edge, so that it is neither lost nor the measure of all.
     for beyond, border, mark in zip((gain < low, gain > high), frame.limits, "<>" if frame.named else "v^"):
-        if beyond.any():
-            arrow: Look = {"s": max(size, 14), "marker": mark, "zorder": 4, "label": "beyond the frame"}
-            dots(np.full(len(gain), border), beyond, arrow)
+        groups += [(np.full(len(gain), border), beyond, arrow | {"marker": mark})] if beyond.any() else []
+    for values, chosen, look in groups:
+        at = frame.turned(values[chosen], place[chosen])
+        axes.scatter(*at, c=list(colours[chosen]), clip_on=False, rasterized=frame.heavy, **look)
 
 
 def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
@@ -134,39 +120,30 @@ def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     # the middle nine tenths set the frame, as far as they reach: one wild client must not flatten the others
     lower, upper = np.quantile(gains, [0.05, 0.95])
     reach = max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
-    low, high = max(gains.min(), lower - reach), min(gains.max(), upper + reach)
+    lower, upper = lower - reach, upper + reach
+    low, high = min(0.0, max(gains.min(), lower)), max(0.0, min(gains.max(), upper))
     if bounds.size:
-        low = min(low, max(bounds.min(), lower - reach))
-        high = max(high, min(bounds.max(), upper + reach))
-    low, high = min(low, 0.0), max(high, 0.0)
+        low, high = min(low, max(bounds.min(), lower)), max(high, min(bounds.max(), upper))
     room = 0.05 * (high - low) or 1.0
     return float(low - room), float(high + room)
 
 
-def _signed(value: float, _: object) -> str:
-    return "0" if abs(value) < 1e-12 else f"{value:+g}".replace("-", MINUS)
-
-
 def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:
-    unit = "points" if words.unit == "%" else ""
-    what = f"expected gain in {words.spoken} against training alone" + (f" ({unit})" if unit else "")
+    what = f"expected gain in {words.spoken} against training alone" + (" (points)" if words.unit == "%" else "")
     if named:
         figure.supxlabel(fold(what), fontsize="medium")
         for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks
             axes.tick_params(labelbottom=place + columns >= len(panels))
-    else:
-        short = what if len(panels) > columns else what.replace(" against", "\nagainst")
-        figure.supylabel(short, fontsize="medium")
-        ranks = "clients, from the largest expected loss to the largest expected gain"
-        figure.supxlabel(fold(ranks), fontsize="medium")
+        return
+    figure.supylabel(what if len(panels) > columns else what.replace(" against", "\nagainst"), fontsize="medium")
+    ranks = "clients, from the largest expected loss to the largest expected gain"
+    figure.supxlabel(fold(ranks), fontsize="medium")
 
 
 def _legend(figure: Figure, tables: list[ClientTable]) -> None:
-    words, look = {"unclear": "unclear or the same"}, {"marker": "o", "markersize": 5, "linewidth": 1.6}
-    entries = [
-        key(words.get(verdict, verdict), color=VERDICT_COLOURS[verdict], **look)
-        for verdict in ("helped", "hurt", "unclear")
-    ]
+    look: Look = {"marker": "o", "markersize": 5, "linewidth": 1.6}
+    named = {"helped": "helped", "hurt": "hurt", "unclear": "unclear or the same"}
+    entries = [key(words, color=VERDICT_COLOURS[verdict], **look) for verdict, words in named.items()]
     if max(len(table.seeds) for table in tables) > 1 and max(map(len, tables)) <= _EACH_SEED:
         entries.append(key("each seed", color=MUTED, marker="o", markersize=2.4, alpha=0.7, linestyle=""))
-    add_legend(figure, entries)
+    style.add_legend(figure, entries)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from idiolect.report import choice, privacy, wording
+from idiolect.report import choice_table, privacy, wording
 from idiolect.report.clients import VERDICTS
 from idiolect.report.columns import INSTANCES
 from idiolect.report.wording import NONE, plural
@@ -46,9 +46,8 @@ def facts(values: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def fill(template: str, frame: Frame, **parts: object) -> str:
-    """The page as text."""
-    rare: dict[str, object] = {"page_data": {"figures": {}}, "live": False}
-    return _environment().get_template(template).render(rare | parts, frame=frame, scripts=_scripts())
+    """The page as text; only one that is served while training is `live`."""
+    return _environment().get_template(template).render({"live": False} | parts, frame=frame, scripts=_scripts())
 
 
 @functools.cache
@@ -59,11 +58,9 @@ def _scripts() -> list[tuple[str, str]]:
     draw stands in the page as data.
     """
     here = Path(__file__).parent
-    own = [here / "templates" / "script" / f"{name}.js" for name in SCRIPTS]
-    texts = [
-        "".join(file.read_text(encoding="utf-8") for file in files)
-        for files in ([here / "vendor" / "echarts.common.min.js"], own)
-    ]
+    scripts = [here / "templates" / "script" / f"{name}.js" for name in SCRIPTS]
+    library, *own = (file.read_text(encoding="utf-8") for file in (here / "vendor" / "echarts.common.min.js", *scripts))
+    texts = (library, "".join(own))
     return [(text, base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()) for text in texts]
 
 
@@ -78,11 +75,10 @@ def _environment() -> Environment:
     )
     # not-a-number is no JSON: better an error here than a page whose script stops
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    spoken = ("count", "megabytes", "kilobytes", "whole", "plural", "size", "listed")
-    pages.filters |= {name: getattr(wording, name) for name in spoken}
-    pages.filters |= {"upper_first": wording.upper, "facts": facts, "left_out": left_out}
-    pages.filters |= {"shown": choice.shown, "zip": zip, "common_lines": privacy.common_lines}
-    pages.filters |= {"array_name": privacy.array_name, "array_line": privacy.array_line}
-    pages.filters |= {"protection_line": privacy.protection_line}
+    spoken = (wording.count, wording.megabytes, wording.kilobytes, wording.whole, wording.plural, wording.size)
+    stated = (privacy.common_lines, privacy.array_name, privacy.array_line, privacy.protection_line)
+    others = (wording.listed, choice_table.shown, facts, left_out, zip)
+    pages.filters |= {one.__name__: one for one in (*spoken, *stated, *others)}
+    pages.filters["upper_first"] = wording.upper
     pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}
     return pages

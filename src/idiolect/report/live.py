@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from idiolect.record.schema import MethodSummary, RunSummary
-from idiolect.report.figure_data import score_curves
-from idiolect.report.folder import Run
+from idiolect.report.figure_data import method_figures, shown_methods
+from idiolect.report.folder import Run, read_spec
 from idiolect.report.html import Frame, fill
 from idiolect.report.page import write_page
 
@@ -23,7 +23,6 @@ STATES = {
     "running": "Training goes on; this page follows it without being reloaded.",
     "stopped": "The run was stopped before its end: what it had reached is shown.",
 }
-FIGURE = "score-against-cost"
 _MEAN = re.compile(r"validation_(?:personal|shared)_(.+)_mean")
 Row = dict[str, Any]
 
@@ -39,23 +38,24 @@ def live_page(folder: Path, standing: Mapping[str, object], state: str = "runnin
 def write_stopped(folder: Path, standing: Mapping[str, object]) -> None:
     """Leave what was shown last in the folder of a run that ended early; a report that is there already stays."""
     # no spec: it stopped before it began; a summary: the report of an earlier, longer run stands
-    if not (folder / "spec.toml").is_file() or (folder / "summary.json").is_file():
-        return
-    write_page(folder, live_page(folder, standing, "stopped"), [])
+    if (folder / "spec.toml").is_file() and not (folder / "summary.json").is_file():
+        write_page(folder, live_page(folder, standing, "stopped"), [])
 
 
 def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str, object]:
     """Rounds done of rounds in all by method, and the curves so far."""
     run = run_so_far(folder)
-    curves = None if run is None else score_curves(run)
     done = [{"name": name, "done": now, "of": of} for name, (now, of) in progress.items()]
-    return {"progress": done, "figures": {} if curves is None else {FIGURE: curves}}
+    return {"progress": done, "figures": method_figures(shown_methods(run), run.words) if run else {}}
 
 
 def run_so_far(folder: Path) -> Run | None:
     """The recorded rounds of every method that has begun, from the checkpoints' histories; None before the first."""
-    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, _seeds(folder))]
-    columns = {key: None for row in rows for key in row}
+    seeds = 1
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
+        seeds = max(1, len(tomllib.loads(read_spec(folder)).get("seeds", [0])))
+    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
+    columns = dict.fromkeys(key for row in rows for key in row)
     score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
         return None
@@ -63,7 +63,8 @@ def run_so_far(folder: Path) -> Run | None:
     table = pa.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
     methods = tuple(MethodSummary(method=name, algorithm=name) for name in dict.fromkeys(row["method"] for row in rows))
     summary = RunSummary(folder.name, (score,), {score: True}, methods)
-    return Run(folder, {}, "", table, pa.table({"client": pa.array([], pa.string())}), summary, {}, False, ())
+    nobody = pa.table({key: pa.array([], pa.string()) for key in ("method", "seed", "client")})
+    return Run(folder, {}, "", table, nobody, summary, {}, False, ())
 
 
 def _rows(file: Path, seeds: int) -> list[Row]:
@@ -78,9 +79,3 @@ def _rows(file: Path, seeds: int) -> list[Row]:
                 method = name if len(lanes) <= seeds else f"{name} ({group + 1})"
                 found.append(row | {"method": method, "seed": seed})
     return found
-
-
-def _seeds(folder: Path) -> int:
-    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
-        return max(1, len(tomllib.loads((folder / "spec.toml").read_text(encoding="utf-8")).get("seeds", [0])))
-    return 1

@@ -20,7 +20,6 @@ from idiolect.report.live import live_data, live_page, write_stopped
 HOST, COOKIE = "127.0.0.1", "idiolect"
 RECENT = 5.0  # seconds since a browser was last heard of: it is still there
 WAIT = 4.0  # seconds at the end in which it can fetch what there is to see
-Progress = Callable[[str, int, int], None]
 
 
 class LivePage:
@@ -33,18 +32,10 @@ class LivePage:
         self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._spent, self._seen, self._shown = False, 0.0, threading.Event()
         self._guard = threading.Lock()
-        self._server = _Server(self)
+        self._server = _Server((HOST, 0), _Handler)
+        self._server.live, self.port = self, int(self._server.server_address[1])  # a free one, that the system chose
+        self.address = f"http://{HOST}:{self.port}/?token={self.token}"  # where the token opens the page once
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        """A free one, that the system chose."""
-        return int(self._server.server_address[1])
-
-    @property
-    def address(self) -> str:
-        """Where to look, with the token that opens the page once."""
-        return f"http://{HOST}:{self.port}/?token={self.token}"
 
     def update(self, label: str, done: int, of: int) -> None:
         """Rounds done of a method."""
@@ -68,9 +59,7 @@ class LivePage:
         """What a browser asks for every second."""
         # the state is read once: a run that ends meanwhile is reported as ended by the next answer, whole
         self._seen, state = time.monotonic(), self.state
-        with self._guard:
-            progress = dict(self.progress)
-        answer = {"state": state} | (live_data(self.folder, progress) if state == "running" else {})
+        answer = {"state": state} | (self._standing() if state == "running" else {})
         if state == "stopped":
             self._shown.set()
         return answer
@@ -81,9 +70,12 @@ class LivePage:
         if self.state == "finished":
             self._shown.set()
             return (self.folder / "report.html").read_text(encoding="utf-8")
+        return live_page(self.folder, self._standing())
+
+    def _standing(self) -> dict[str, object]:
         with self._guard:
             progress = dict(self.progress)
-        return live_page(self.folder, live_data(self.folder, progress))
+        return live_data(self.folder, progress)
 
     def start(self) -> None:
         """Serve, in a thread."""
@@ -93,7 +85,7 @@ class LivePage:
         """Say how it ended; wait shortly for a browser that looks on, so that it keeps the last page."""
         if state == "stopped":
             with contextlib.suppress(Exception):  # that the run was stopped must be said, whatever became of its page
-                write_stopped(self.folder, live_data(self.folder, self.progress))
+                write_stopped(self.folder, self._standing())
         self.state = state
         if self._seen and time.monotonic() - self._seen < RECENT:
             self._shown.wait(WAIT)
@@ -107,11 +99,7 @@ class LivePage:
 class _Server(ThreadingHTTPServer):
     """A server that knows its page; threaded, because browsers open connections ahead of use and leave them idle."""
 
-    daemon_threads = True
-
-    def __init__(self, live: LivePage):
-        self.live = live
-        super().__init__((HOST, 0), _Handler)
+    live: LivePage
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -136,7 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
         except Exception:  # files change while they are read: the browser asks again, and the run must not hear
             return self._refuse(503)
-        return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", content)
+        kind = "text/html; charset=utf-8" if asked.path == "/" else "application/json"
+        return self._answer(200, content, {"Content-Type": kind})
 
     def _cookie(self) -> str:
         with contextlib.suppress(CookieError):
@@ -148,30 +137,24 @@ class _Handler(BaseHTTPRequestHandler):
         """On to the page, without the token in its address; one that has the cookie already may come again."""
         if cookie is None and not self.server.live.admits(self._cookie()):
             return self._refuse(403)
-        self.send_response(303)
+        headers = {"Location": "/"}
         if cookie is not None:
             # with the port, which cookies do not know: two runs on one machine would overwrite each other's
             name = f"{COOKIE}-{self.server.live.port}"
-            self.send_header("Set-Cookie", f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/")
-        self.send_header("Location", "/")
-        return self._end(b"")
-
-    def _answer(self, kind: str, text: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self._end(text.encode("utf-8"))
+            headers = {"Set-Cookie": f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/", **headers}
+        return self._answer(303, "", headers)
 
     def _refuse(self, code: int) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", "text/plain")
-        self._end(b"Use the address that idiolect printed; its token opens the page once.\n" if code == 403 else b"")
+        way_out = "Use the address that idiolect printed; its token opens the page once.\n" if code == 403 else ""
+        self._answer(code, way_out, {"Content-Type": "text/plain"})
 
-    def _end(self, content: bytes) -> None:
-        self.send_header("Content-Length", str(len(content)))
+    def _answer(self, code: int, text: str, headers: dict[str, str]) -> None:
+        content = text.encode("utf-8")
         # what the page shows of clients must stay neither in a cache nor in another site's log
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        usual = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+        self.send_response(code)
+        for name, value in (headers | {"Content-Length": str(len(content))} | usual).items():
+            self.send_header(name, value)
         self.end_headers()
         with contextlib.suppress(ConnectionError):  # a closed browser is no affair of the run
             self.wfile.write(content)

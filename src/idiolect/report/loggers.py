@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from idiolect.record.errors import RequestError
-from idiolect.record.schema import MethodSummary
 from idiolect.report.columns import method_row
 from idiolect.report.folder import Run, of_method
 
@@ -26,8 +27,8 @@ class Curve(NamedTuple):
 
     method: str
     seed: int
-    points: list[tuple[int, dict[str, float]]]  # round, and what was recorded then
-    end: dict[str, float]  # scores on test rows, gains and costs of the method, all seeds together
+    metrics: list[tuple[str, float, int]]  # name, value, round; at the last, scores on test rows, gains and costs
+    last: int
     settings: Mapping[str, object]
 
 
@@ -41,35 +42,36 @@ def parse_log(text: str) -> tuple[str, str]:
 
 def log_run(run: Run, kind: str, target: str) -> int:
     """Write the history of all methods and seeds; returns how many curves there were."""
-    module = _import(kind)
+    try:
+        module = importlib.import_module(KINDS[kind])
+    except ImportError:
+        raise RequestError(
+            f"Logging to {kind} needs a package that is not installed; `pip install 'idiolect[{kind}]'` brings it."
+        ) from None
     curves = list(_curves(run))
     if kind == "tensorboard":
-        _to_tensorboard(module, run.name, curves, target)
+        _to_tensorboard(module, Path(target) / _safe(run.name), curves)
         return len(curves)
     try:
-        _to_mlflow(module, run.name, curves, target)
+        _to_mlflow(module.MlflowClient(tracking_uri=target), run.name, curves)
     except module.MlflowException as error:
         first = " ".join(str(error).split()).partition(". ")[0]
         raise RequestError(f"MLflow refused {target!r}: {first}. Give the URI of a server or a data base.") from None
     return len(curves)
 
 
-def _import(kind: str) -> ModuleType:
-    try:
-        return importlib.import_module(KINDS[kind])
-    except ImportError:
-        raise RequestError(
-            f"Logging to {kind} needs a package that is not installed; `pip install 'idiolect[{kind}]'` brings it."
-        ) from None
-
-
 def _curves(run: Run) -> Iterator[Curve]:
     for entry in run.methods:
         rows = of_method(run.history, entry.method).to_pylist()
-        for seed in sorted({row["seed"] for row in rows}):
-            own = sorted((row for row in rows if row["seed"] == seed), key=lambda row: row["round"])
-            points = [(int(row["round"]), _numbers(row)) for row in own]
-            yield Curve(entry.method, int(seed), points, _end(entry), entry.settings)
+        rows.sort(key=lambda row: (row["seed"], row["round"]))
+        # of the method, all seeds together
+        end = {f"end/{name}": value for name, value in _numbers(method_row(entry).numbers).items()}
+        for seed, group in itertools.groupby(rows, key=lambda row: int(row["seed"])):
+            own = list(group)
+            last = int(own[-1]["round"])
+            metrics = [(tag, value, int(row["round"])) for row in own for tag, value in _numbers(row).items()]
+            metrics += [(tag, value, last) for tag, value in end.items()]
+            yield Curve(entry.method, seed, metrics, last, entry.settings)
 
 
 def _numbers(row: Mapping[str, object]) -> dict[str, float]:
@@ -78,50 +80,31 @@ def _numbers(row: Mapping[str, object]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if math.isfinite(value)}
 
 
-def _end(entry: MethodSummary) -> dict[str, float]:
-    return {f"end/{name}": value for name, value in _numbers(method_row(entry).numbers).items()}
-
-
-def _label(curve: Curve) -> str:
-    return f"{curve.method}-seed{curve.seed}"
-
-
-def _to_tensorboard(module: ModuleType, name: str, curves: list[Curve], target: str) -> None:
-    """An event file per method and seed in DIR/NAME, with the rounds as steps."""
+def _to_tensorboard(module: ModuleType, folder: Path, curves: list[Curve]) -> None:
+    """An event file per method and seed, with the rounds as steps."""
     for curve in curves:
-        folder = Path(target) / _safe(name) / _safe(_label(curve))
-        with module.SummaryWriter(str(folder)) as writer:
-            for step, values in curve.points:
-                for tag, value in values.items():
-                    writer.add_scalar(tag, value, step)
-            last = curve.points[-1][0]
-            for tag, value in curve.end.items():
-                writer.add_scalar(tag, value, last)
+        with module.SummaryWriter(str(folder / _safe(f"{curve.method}-seed{curve.seed}"))) as writer:
+            for tag, value, step in curve.metrics:
+                writer.add_scalar(tag, value, step)
             settings = json.dumps(dict(curve.settings), default=str, sort_keys=True)
-            writer.add_text("settings", settings, last)
+            writer.add_text("settings", settings, curve.last)
 
 
 def _safe(name: str) -> str:
     """A name as a folder of its own: no way up, no way down."""
-    return "".join(letter if letter.isalnum() or letter in "-_.=," else "_" for letter in name).strip(".") or "_"
+    return re.sub(r"[^\w.=,-]", "_", name).strip(".") or "_"
 
 
-def _to_mlflow(module: ModuleType, name: str, curves: list[Curve], target: str) -> None:
+def _to_mlflow(client: Any, name: str, curves: list[Curve]) -> None:
     """A run per method and seed in the experiment NAME, with the rounds as steps and the settings as parameters."""
-    client = module.MlflowClient(tracking_uri=target)
     known = client.get_experiment_by_name(name)
     experiment = client.create_experiment(name) if known is None else known.experiment_id
     entities = importlib.import_module("mlflow.entities")
     for curve in curves:
-        made = client.create_run(experiment, run_name=_label(curve)).info.run_id
-        settings = {"method": curve.method, "seed": curve.seed, **curve.settings}
-        for key, value in settings.items():
+        made = client.create_run(experiment, run_name=f"{curve.method}-seed{curve.seed}").info.run_id
+        for key, value in {"method": curve.method, "seed": curve.seed, **curve.settings}.items():
             client.log_param(made, _tag(key), str(value)[:500])
-        # what the run ended with stands at its last round, beside the history
-        last = curve.points[-1][0]
-        points = [(tag, value, step) for step, values in curve.points for tag, value in values.items()]
-        points += [(tag, value, last) for tag, value in curve.end.items()]
-        metrics = [entities.Metric(_tag(tag), value, 0, step) for tag, value, step in points]
+        metrics = [entities.Metric(_tag(tag), value, 0, step) for tag, value, step in curve.metrics]
         for start in range(0, len(metrics), _BATCH):
             client.log_batch(made, metrics=metrics[start : start + _BATCH])
         client.set_terminated(made)
@@ -129,4 +112,4 @@ def _to_mlflow(module: ModuleType, name: str, curves: list[Curve], target: str) 
 
 def _tag(name: str) -> str:
     """A name as MLflow takes it: letters, digits, and a few marks."""
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-. /") else "_" for letter in name)
+    return re.sub(r"[^\w. /-]", "_", name, flags=re.ASCII)

@@ -19,36 +19,24 @@ def comparison_html(table: ComparisonTable) -> str:
     columns = table.columns("notebook")
     heads = [column.heading for column in columns]
     legend = table.legend({column.key for column in columns})
-    missing = [f"Not found: {sentence}" for sentence in table.missing]
+    missing = [f"Not found: {sentence}" for sentence in table.run.missing]
     return _html([table.answer.sentence], heads, table.cells(columns), legend, missing)
 
 
 def advice_html(advised: Advised) -> str:
     """The advice in words, and one line per client in the natural order of names."""
     found, words = advised.found, advised.words
-    shown = advised.order[:MOST_CLIENTS]
-    heads = [
-        "client",
-        "training rows",
-        f"{advised.score} alone",
-        "advice",
-        "expected gain [95 %]",
-        "with whom (weight)",
-    ]
+    scores = ("training rows", f"{advised.score} alone", "advice", "expected gain [95 %]")
     lines = []
-    for entry in (found.clients[place] for place in shown):
-        cells = [
-            entry.client,
-            str(entry.rows),
-            words.bare(entry.loss["alone"]),
-            advise_table.advice_words(found, entry),
-        ]
-        cells += [advise_table.gain_words(words, entry), advise_table.with_whom(entry)]
-        lines.append([(cell, False) for cell in cells])
-    below = more_clients(found.all_clients - len(shown), "in frame()")
+    for entry in (found.clients[place] for place in found.order[:MOST_CLIENTS]):
+        alone, advice = words.bare(entry.loss["alone"]), advise_table.advice_words(found, entry)
+        gain, others = advise_table.gain_words(words, entry), advise_table.with_whom(entry)
+        lines.append([(cell, False) for cell in (entry.client, str(entry.rows), alone, advice, gain, others)])
+    below = more_clients(found.all_clients - len(lines), " in frame()")
     if found.verify is not None:
         below += advise_table.verification(advised, found.verify)
-    return _html(advise_table.answer(advised), heads, lines, advise_table.about_alone(advised), below)
+    above, legend = advise_table.answer(advised), advise_table.about_alone(advised)
+    return _html(above, ("client", *scores, "with whom (weight)"), lines, legend, below)
 
 
 def _html(
@@ -56,7 +44,10 @@ def _html(
 ) -> str:
     """Paragraphs, a table, what its columns mean, paragraphs; every name in it is harmless."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(_cell(*cell) for cell in line)}</tr>" for line in lines)
+    body = ""
+    for line in lines:
+        cells = (f"<b>{escape(text)}</b>" if best else escape(text) for text, best in line)
+        body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     return (
         "".join(f"<p>{escape(text)}</p>" for text in above)
         + f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p><small>{escape(legend)}</small></p>"
@@ -67,7 +58,3 @@ def _html(
 def text_html(text: str) -> str:
     """Text with its line breaks and columns as they are."""
     return f"<pre>{escape(text)}</pre>"
-
-
-def _cell(text: str, best: bool) -> str:
-    return f"<td><b>{escape(text)}</b></td>" if best else f"<td>{escape(text)}</td>"

@@ -1,36 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole report as one HTML page that asks nothing of the network, and its figures as files beside it."""
+"""The folder of each command as one HTML page that asks nothing of the network, its figures as files beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from idiolect.record.codec import to_json
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
+from idiolect.record.reading import read_statement
+from idiolect.report import Reported, advise_table, choice_table, splits_table
 from idiolect.report import answer as answers
-from idiolect.report import choice_table
-from idiolect.report.choice import ChoiceFound
+from idiolect.report.advise_figure import drawn_map, map_data
 from idiolect.report.choice_figure import choice_data, drawn_choice
-from idiolect.report.client_data import client_data, score_facts
-from idiolect.report.clients import ClientTable, client_table
-from idiolect.report.figure_data import run_figures
+from idiolect.report.choice_table import ChoiceFound, read_choices, read_dial
+from idiolect.report.clients import client_table
+from idiolect.report.figure_data import Data, client_data, run_figures, score_facts, sent
 from idiolect.report.figures import FIGURES, draw_all
-from idiolect.report.folder import FolderError, Run
-from idiolect.report.html import Frame, facts, fill
+from idiolect.report.folder import FolderError, Run, read, read_machine, read_spec
+from idiolect.report.html import Frame, fill
+from idiolect.report.privacy import EACH_SPLIT
 from idiolect.report.style import Drawn, method_colours
 from idiolect.report.table import compare
-from idiolect.report.wording import plural, score_words
+from idiolect.report.wording import plural, score_words, upper
 
 
-def write_run_page(run: Run, choices: Sequence[ChoiceFound]) -> Path:
-    """Draw, write figures/*.png|svg and report.html into the run folder, return the page's path."""
-    drawn, undrawn = draw_all(run)
-    drawn += [drawn_choice(choice, f"choice-{place}") for place, choice in enumerate(choices)]
-    return write_page(run.path, render(run, drawn, undrawn, choices), drawn)
+def report_run(folder: Path) -> Reported:
+    """Draw, write figures/*.png|svg and report.html into the run folder."""
+    run, choices = read(folder), read_choices(folder)
+    found, undrawn = draw_all(run)
+    chosen = (drawn_choice(choice, f"choice-{place}") for place, choice in enumerate(choices))
+    drawn = [*found, *(one for figure in chosen for one in figure)]
+    page, table = write_page(folder, render(run, drawn, undrawn, choices), drawn), compare(run)
+    own = {"choices": to_json([choice.found for choice in choices])} if choices else {}
+    return Reported(
+        page,
+        lambda details, width: "\n".join(
+            [table.to_text(width, details), *(choice_table.choice_text(one, width) for one in choices)]
+        ),
+        lambda: table.as_dict() | own | files_of(page),
+        lambda: [row.as_dict() for row in table.rows],
+    )
 
 
-def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
+def report_dial(folder: Path) -> Reported:
+    """Write figures/dial.png, dial.svg and report.html into a dial's folder."""
+    choice = read_dial(folder)
+    found, (first, *others) = choice.found, choice_table.sentences(choice)
+    told = [f"Dial {found.name}", found.method, plural(len(found.clients), "client"), plural(len(found.seeds), "seed")]
+    frame = Frame(f"{found.name}: idiolect dial", told, first, folder.name, further=" ".join(others))
+    drawn, data = drawn_choice(choice, "dial"), {"dial": choice_data(choice)}
+    legend = choice_table.legend(choice)
+    page = write_other_page(folder, "dial.html", frame, drawn, data, choice=choice, legend=legend)
+    return Reported(
+        page,
+        lambda details, width: choice_table.choice_text(choice, width),
+        lambda: to_json(found) | files_of(page, "dial"),
+        lambda: to_json(found.values),
+    )
+
+
+def report_splits(folder: Path) -> Reported:
+    """Write report.html into a folder of repeated splits."""
+    splits = splits_table.read_splits(folder)
+    found, number = splits.found, plural(splits.found.splits, "split")
+    told = [f"Run {found.name}", number, plural(len(found.methods), "method"), plural(found.all_clients, "client")]
+    first, others = ("; ".join(part) for part in splits_table.clauses(splits))
+    further = (f"{upper(others)}." if others else "") + splits_table.doubts(found)
+    frame = Frame(f"{found.name}: idiolect, {number}", told, f"{first}.", folder.name, further=further)
+    parts = {"splits": splits, "told": splits_table, "each_split": EACH_SPLIT}
+    page = write_other_page(folder, "splits.html", frame, [], {}, **parts)
+    return Reported(
+        page,
+        lambda details, width: splits_table.splits_text(splits, width),
+        lambda: (
+            to_json(found)
+            | {"answer": splits_table.answer(splits), "clients": to_json(splits.clients)}
+            | files_of(page)
+        ),
+        lambda: to_json(found.methods),
+    )
+
+
+def report_advice(folder: Path) -> Reported:
+    """Write figures/map.png, map.svg and report.html into a folder of advice."""
+    advised = advise_table.read_advice(folder)
+    found, (first, *others) = advised.found, advise_table.sentences(advised)
+    told = [f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"]
+    frame = Frame(f"{found.name}: idiolect advise", told, first, folder.name, further=" ".join(others))
+    drawn, data = drawn_map(advised), {"map": map_data(advised)}
+    page = write_other_page(folder, "advise.html", frame, drawn, data, advised=advised, told=advise_table)
+    return Reported(
+        page,
+        lambda details, width: advise_table.advice_text(advised, details, width),
+        lambda: to_json(found) | files_of(page, "map"),
+        advised.rows,
+    )
+
+
+def files_of(page: Path, figure: str | None = None) -> dict[str, str]:
+    """For JSON: where a page is, and the figure that says most."""
+    drawn = {"figure": str(page.parent / "figures" / f"{figure}.png")} if figure else {}
+    return {"folder": str(page.parent)} | drawn | {"report": str(page)}
+
+
+def write_page(path: Path, page: str, drawn: Sequence[Drawn]) -> Path:
     """report.html and the figures' files, each whole or not at all; figures of an older report are removed."""
     try:
         folder = path / "figures"
@@ -52,9 +127,20 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
     return path / "report.html"
 
 
+def write_other_page(
+    path: Path, template: str, frame: Frame, drawn: Sequence[Drawn], figures: Mapping[str, Data], **parts: object
+) -> Path:
+    """The page of a folder that is no run's, with what every folder holds: spec, machine, what left each client."""
+    statement = read_statement(path)
+    left = sent(statement)
+    data = {"figures": {**figures, **({"sent": left} if left else {})}}
+    parts |= {"drawn": drawn, "page_data": data, "privacy": statement}
+    return write_page(path, fill(template, frame, spec=read_spec(path), machine=read_machine(path), **parts), drawn)
+
+
 def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[ChoiceFound] = ()) -> str:
-    """The page as text."""
-    words, table = run.words, compare(run)
+    """The page of a run as text."""
+    table = compare(run)
     tables = [client_table(run, entry.method) for entry in run.methods if not entry.diverged]
     tables = [one for one in tables if len(one)]
     # the clients of the method that the answer speaks of are shown first
@@ -63,6 +149,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     # answers are about the clients that trained, so new ones are not counted among them
     trained, new = len(run.names()), len(run.names(held_out=True))
     counted = [plural(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []
+    figures = run_figures(run) | {f"choice-{place}": choice_data(choice) for place, choice in enumerate(choices)}
     frame = Frame(
         title=f"{run.name}: idiolect report",
         facts=[f"Run {run.name}", plural(len(run.methods), "method"), *counted],
@@ -71,11 +158,12 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         caution=None if run.finished else run.missing[0],
         further=table.answer.further,
     )
+    data: dict[str, object] = {"score": score_facts(run.words, run.higher_is_better)}
+    data |= {"clients": client_data(tables, shown, method_colours(run)), "figures": figures}
     return fill(
         "run.html",
         frame,
         run=run,
-        words=words,
         share=score_words("accuracy"),
         compared=table,
         told=answers,
@@ -83,21 +171,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         missing=[*run.missing, *undrawn],
         drawn=drawn,
         choices=choices,
-        seeds=max((len(entry.seeds) for entry in run.methods), default=1),
         tables=tables,
         shown=shown,
-        page_data=_page_data(run, tables, shown, choices),
-        privacy=run.privacy,
-        spec=run.spec_text,
-        machine=facts(run.machine),
+        page_data=data,
     )
-
-
-def _page_data(
-    run: Run, tables: Sequence[ClientTable], shown: int, choices: Sequence[ChoiceFound]
-) -> dict[str, object]:
-    """What the page's script draws from."""
-    figures = run_figures(run) | {f"choice-{place}": choice_data(choice) for place, choice in enumerate(choices)}
-    clients = client_data(tables, shown, method_colours(run))
-    score = score_facts(run.words, run.higher_is_better)
-    return {"score": score, "clients": clients, "figures": figures}

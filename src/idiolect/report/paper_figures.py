@@ -18,11 +18,11 @@ from idiolect.record.files import write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import advise_figure, choice_figure
 from idiolect.report.advise_table import read_advice
-from idiolect.report.choice import read_choices, read_dial
+from idiolect.report.choice_table import read_choices, read_dial
 from idiolect.report.figure_numbers import HEADS, numbers_of
 from idiolect.report.figures import FIGURES
 from idiolect.report.folder import FolderError, Kind, kind_of, read
-from idiolect.report.style import drawing, lay_out, on_paper, to_bytes
+from idiolect.report.style import drawing, lay_out, to_bytes
 
 KINDS = ("pdf", "svg", "png")
 MILLIMETRES = {"column": 84.0, "page": 174.0}  # of most journals with two columns
@@ -55,12 +55,15 @@ def write_paper_figures(folder: str | os.PathLike[str], kinds: Sequence[str], wi
     path = Path(folder)
     files: list[Path] = []
     for name, draw in _figures_of(path).items():
-        with drawing(name), on_paper(width_inches):
+        with drawing(name, width_inches):
             figure = draw()
             if figure is None:
                 continue
             lay_out(figure)
-            contents = {kind: to_bytes(figure, kind) for kind in kinds} | {"csv": _as_csv(figure)}
+            contents = {kind: to_bytes(figure, kind) for kind in kinds}
+            table = io.StringIO()
+            csv.writer(table, lineterminator="\n").writerows([HEADS, *numbers_of(figure)])
+            contents["csv"] = table.getvalue().encode("utf-8")
         for kind, content in contents.items():
             files.append(path / PLACE / f"{name}.{kind}")
             files[-1].parent.mkdir(parents=True, exist_ok=True)
@@ -85,11 +88,3 @@ def _figures_of(path: Path) -> dict[str, Draw]:
     for place, choice in enumerate(read_choices(path)):
         found[f"choice-{place}"] = functools.partial(choice_figure.draw, choice)
     return found
-
-
-def _as_csv(figure: Figure) -> bytes:
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(HEADS)
-    writer.writerows(numbers_of(figure))
-    return content.getvalue().encode("utf-8")

@@ -6,7 +6,6 @@ from __future__ import annotations
 from idiolect.record.privacy import Array, MethodSent, PreparationSent, Statement
 from idiolect.report.wording import count, plural, size
 
-TITLE = "What left each client"
 EACH_SPLIT = (
     "Each split trained on other rows of the same clients and has a statement of its own, in its folder; what all of "
     "them state has left the clients."
@@ -15,7 +14,7 @@ EACH_SPLIT = (
 
 def statement_lines(statement: Statement) -> list[str]:
     """The statement as text, for a terminal."""
-    lines = [TITLE, "", *common_lines(statement)]
+    lines = ["What left each client", "", *common_lines(statement)]
     found = statement.exchange
     if found:
         times = [f", {count(one.uploads)} times up, {count(one.downloads)} down" for one in found.arrays]

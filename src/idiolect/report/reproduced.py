@@ -5,37 +5,45 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import math
 from pathlib import Path
 
+from idiolect.record.codec import to_json
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.record.reproduced import CURVES, NUMBERS, DrawnCurves, Reproduced
+from idiolect.report import Reported
 from idiolect.report.figure_data import Data
-from idiolect.report.folder import read_machine, read_spec
-from idiolect.report.html import Frame, facts, fill
-from idiolect.report.page import write_page
+from idiolect.report.html import Frame
+from idiolect.report.page import files_of, write_other_page
 from idiolect.report.style import page_colour
-from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
+from idiolect.report.text import LABEL, TextColumn, printed, tables_of
 from idiolect.report.wording import NONE, plural
 
 KINDS = {"equal": "=", "at_most": "\N{LESS-THAN OR EQUAL TO}", "at_least": "\N{GREATER-THAN OR EQUAL TO}"}
-LARGE = 1_000_000  # bytes of an SVG beyond which the page holds the PNG
+LARGE = 1_000_000  # bytes of an SVG beyond which the page holds the PNG: many thousand points make it slow to open
 
 
-@dataclasses.dataclass(frozen=True)
-class ReproducedFound:
-    """A reproduction's folder in memory."""
-
-    path: Path
-    found: Reproduced
-    curves: DrawnCurves | None
-
-
-def read_reproduction(folder: Path) -> ReproducedFound:
-    """Read it; RequestError says in one sentence why it cannot be."""
+def report_reproduction(folder: Path) -> Reported:
+    """Write report.html into the folder; RequestError says in one sentence why it cannot be read."""
     check_report_files(folder)
-    curves = read_record(DrawnCurves, folder / CURVES) if (folder / CURVES).is_file() else None
-    return ReproducedFound(folder, read_record(Reproduced, folder / NUMBERS), curves)
+    panels = read_record(DrawnCurves, folder / CURVES).panels if (folder / CURVES).is_file() else ()
+    found = read_record(Reproduced, folder / NUMBERS)
+    heads = [f"Reproduction {found.slug}", found.paper, found.shows]
+    frame = Frame(f"{found.slug}: idiolect reproduce", heads, answer(found), folder.name)
+    curves: dict[str, Data] = {}
+    for place, panel in enumerate(panels):
+        # colours are the page's own where the figure has the same ones
+        lines = [dataclasses.asdict(line) | {"colour": page_colour(line.colour)} for line in panel.lines]
+        curves[f"curves-{place}"] = {"kind": "lines"} | dataclasses.asdict(panel) | {"lines": lines}
+    parts = {"found": found, "kinds": KINDS, "image": _image(folder), "panels": panels}
+    page = write_other_page(folder, "reproduce.html", frame, [], curves, **parts)
+    return Reported(
+        page,
+        lambda details, width: reproduction_text(found, width),
+        lambda: to_json(found) | files_of(page),
+        lambda: to_json(found.numbers),
+    )
 
 
 def answer(found: Reproduced) -> str:
@@ -49,7 +57,7 @@ def answer(found: Reproduced) -> str:
     return f"{found.title}: {changed} of {plural(number, 'number')} changed: {named}."
 
 
-def reproduction_text(found: Reproduced, width: int = WIDTH) -> str:
+def reproduction_text(found: Reproduced, width: int) -> str:
     """The answer, then one line per number."""
     numbers = found.numbers
     columns = [
@@ -63,33 +71,10 @@ def reproduction_text(found: Reproduced, width: int = WIDTH) -> str:
     return printed(answer(found), "", *tables_of(columns, width), width=width)
 
 
-def write_reproduction_page(reproduced: ReproducedFound) -> Path:
-    """Write report.html into the folder; return the page's path."""
-    found, path = reproduced.found, reproduced.path
-    heads = [f"Reproduction {found.slug}", found.paper, found.shows]
-    frame = Frame(f"{found.slug}: idiolect reproduce", heads, answer(found), path.name)
-    panels = reproduced.curves.panels if reproduced.curves else ()
-    parts: dict[str, object] = {"found": found, "kinds": KINDS, "image": _image(path), "panels": panels}
-    parts["page_data"] = {"figures": {f"curves-{place}": data for place, data in enumerate(_curves(reproduced))}}
-    parts |= {"spec": read_spec(path), "machine": facts(read_machine(path))}
-    return write_page(path, fill("reproduce.html", frame, **parts), [])
-
-
-def _curves(reproduced: ReproducedFound) -> list[Data]:
-    """Panels for the script; colours are the page's own where the figure has the same ones."""
-    panels = [dataclasses.asdict(panel) for panel in (reproduced.curves.panels if reproduced.curves else ())]
-    for panel in panels:
-        for line in panel["lines"]:
-            line["colour"] = page_colour(line["colour"])
-    return [{"kind": "lines"} | panel for panel in panels]
-
-
-def _image(path: Path) -> str | None:
+def _image(folder: Path) -> str | None:
     """The figure as an image that holds itself: what a folder's file contains never runs as part of the page."""
-    # a drawing of many thousand points would make the page slow to open
-    drawing, pixels = path / "figure.svg", path / "figure.png"
-    if drawing.is_file() and drawing.stat().st_size <= LARGE:
-        return "data:image/svg+xml;base64," + base64.b64encode(drawing.read_bytes()).decode("ascii")
-    if pixels.is_file():
-        return "data:image/png;base64," + base64.b64encode(pixels.read_bytes()).decode("ascii")
+    for name, kind, most in (("figure.svg", "svg+xml", LARGE), ("figure.png", "png", math.inf)):
+        file = folder / name
+        if file.is_file() and file.stat().st_size <= most:
+            return f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"
     return None

@@ -3,78 +3,47 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from idiolect.record.errors import RequestError
 from idiolect.record.files import write_whole
 from idiolect.record.manifest import blame_folder
 from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
+from idiolect.report import Reported
 from idiolect.report.answer import level_with
+from idiolect.report.figure_data import Shown, method_figures, score_facts
 from idiolect.report.folder import FolderError, Run, read
-from idiolect.report.text import LABEL, WIDTH, TextColumn, printed, tables_of
-from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, plural, score_words, ties, whole
+from idiolect.report.html import Frame, fill
+from idiolect.report.style import series_colours
+from idiolect.report.text import LABEL, TextColumn, printed, tables_of
+from idiolect.report.wording import NONE, listed, megabytes, plural, ties, whole
 
 HEADS = ("run", "method", "mean", "worst 10 %", "gain over alone [95 %]", "helped %", "hurt %", "rounds", "MB")
+KEYS = ("mean", "worst_decile", "gain", "helped", "hurt", "rounds", "traffic_bytes")  # of the numbers, for programs
 NEEDED = 5  # heads that are shown however narrow the terminal is
+DOUBT = "The runs were not, or not provably, tested on the same rows: their scores differ by that, too."
 
 
-@dataclasses.dataclass(frozen=True)
-class RunsFound:
-    """Runs of one score, by names that set them apart."""
+class Line(NamedTuple):
+    """A method with an answer, in one of the runs, and its numbers with their texts."""
 
-    runs: dict[str, Run]
-    same_rows: bool  # whether all were tested on the same rows
-
-    @property
-    def words(self) -> ScoreWords:
-        """How the score is written."""
-        return score_words(next(iter(self.runs.values())).score)
-
-    def lines(self) -> list[tuple[str, MethodSummary, bool]]:
-        """(run, method, whether the run announces it) of every method with an answer."""
-        return [
-            (name, entry, entry.method == chosen_method(run))
-            for name, run in self.runs.items()
-            for entry in run.methods
-            if entry.score.mean is not None
-        ]
-
-    def cells(self, entry: MethodSummary) -> list[tuple[float | None, str]]:
-        """Numbers of a method, from its mean on, with their texts."""
-        words, gain = self.words, entry.gain
-        shown = NONE if gain is None else words.gain(gain.mean, gain.low, gain.high)
-        return [
-            (entry.score.mean, words.bare(entry.score.mean)),
-            (entry.score.worst_decile, words.bare(entry.score.worst_decile)),
-            (None if gain is None else gain.mean, "alone" if entry.alone else shown),
-            (entry.helped, whole(entry.helped)),
-            (entry.hurt, whole(entry.hurt)),
-            (entry.rounds, str(entry.rounds)),
-            (entry.traffic_bytes, megabytes(entry.traffic_bytes)),
-        ]
+    run: str  # a name that sets it apart
+    entry: MethodSummary
+    announced: bool  # by its run
+    cells: list[tuple[float | None, str]]
 
 
-def chosen_method(run: Run) -> str | None:
-    """What a run announces; without validation rows the best on test rows."""
-    if run.announced is not None:
-        return run.announced.method
-    known = [entry for entry in run.methods if entry.score.mean is not None]
-    sign = 1 if run.higher_is_better else -1
-    return max(known, key=lambda entry: sign * (entry.score.mean or 0.0)).method if known else None
-
-
-def read_runs(folders: Sequence[str | os.PathLike[str]]) -> RunsFound:
-    """Read them; RequestError where they cannot be compared."""
+def read_runs(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Run]:
+    """Read them, by names that set them apart; RequestError where they cannot be compared."""
     runs = []
     for folder in folders:
         with blame_folder(Path(folder)):
             runs.append(read(folder))
-    scores = list(dict.fromkeys(run.score for run in runs))
-    if len(scores) > 1:
+    if len({run.score for run in runs}) > 1:
         found = ", ".join(f"{run.path.name} has {run.score}" for run in runs)
         raise RequestError(f"Runs are compared by one score, got several ({found}); name runs of one score.")
     named: dict[str, Run] = {}
@@ -84,95 +53,102 @@ def read_runs(folders: Sequence[str | os.PathLike[str]]) -> RunsFound:
         while name in named:
             name, number = f"{run.path.resolve().name} ({number})", number + 1
         named[name] = run
-    return RunsFound(named, _same_rows([run.path for run in runs]))
+    return named
 
 
-def _same_rows(folders: Sequence[Path]) -> bool:
-    files = [folder / "rows.json" for folder in folders]
-    if not all(file.is_file() for file in files):
-        return False
-    # a digest of the rows that were tested, which no two tables share by chance
-    tested = [read_json(file).get("test") for file in files]
-    return tested[0] is not None and all(one == tested[0] for one in tested)
-
-
-def answer(found: RunsFound) -> str:
-    """One sentence: whose announced method is best on test rows."""
-    run = next(iter(found.runs.values()))
-    chosen = {name: entry for name, entry, announced in found.lines() if announced}
-    if not chosen:
-        return f"None of {plural(len(found.runs), 'run')} has a score on test rows."
-    means = {name: entry.score.mean or 0.0 for name, entry in chosen.items()}  # all of them have one
-    best = (max if run.higher_is_better else min)(means, key=lambda name: means[name])
-    entry = chosen[best]
-    # to rounding: the same method in two folders is not better in one of them
-    level = [name for name, mean in means.items() if name != best and ties(mean, means[best])]
-    others = [
-        f"{name} {found.words.show(one.score.mean)}" for name, one in chosen.items() if name not in (best, *level)
-    ]
-    subject = f"{best}{level_with(level)}," if level else best
-    return (
-        f"Of {plural(len(found.runs), 'run')}, {subject} has the best {found.words.spoken} with the method that it "
-        f"chose: {entry.name}, {found.words.show(entry.score.mean)}" + (f"; {listed(others)}." if others else ".")
-    )
-
-
-def caution(found: RunsFound) -> str | None:
-    """What keeps the scores from being compared."""
-    if found.same_rows:
-        return None
-    return "The runs were not, or not provably, tested on the same rows: their scores differ by that, too."
-
-
-def runs_text(found: RunsFound, width: int = WIDTH) -> str:
-    """The table, what it means, and the answer."""
-    lines = [
-        [name, ("→ " if announced else "") + entry.method, *(text for _, text in found.cells(entry))]
-        for name, entry, announced in found.lines()
-    ]
-    columns = [
-        TextColumn(head, cells, 0 if place < NEEDED else place, place < 2, LABEL if place < 2 else None)
-        for place, (head, *cells) in enumerate(zip(HEADS, *lines))
-    ]
-    doubt = caution(found)
-    legend = f"{found.words.title} on test rows; →: chosen on validation rows."
-    parts = [*tables_of(columns, width), legend, *([doubt] if doubt else []), "", answer(found)]
-    return printed(*parts, width=width)
-
-
-def runs_rows(found: RunsFound) -> list[dict[str, object]]:
-    """The numbers of every method of every run."""
-    keys = ("mean", "worst_decile", "gain", "helped", "hurt", "rounds", "traffic_bytes")
-    return [
-        {"run": name, "method": entry.method, "announced": announced}
-        | dict(zip(keys, (value for value, _ in found.cells(entry)), strict=True))
-        for name, entry, announced in found.lines()
-    ]
-
-
-def runs_facts(found: RunsFound) -> dict[str, object]:
-    """For JSON."""
-    facts = {"score": found.words.name, "same_rows": found.same_rows, "answer": answer(found)}
-    return facts | {"runs": runs_rows(found)}
-
-
-def write_runs_page(found: RunsFound, file: Path) -> Path:
-    """Write the page; return its path."""
-    from idiolect.report.client_data import score_facts
-    from idiolect.report.figure_data import runs_figures
-    from idiolect.report.html import Frame, fill
-
-    chosen = {name: (run, method) for name, run in found.runs.items() if (method := chosen_method(run)) is not None}
-    number = plural(len(found.runs), "run")
-    frame = Frame(f"{number}: idiolect report", [number, *found.runs], answer(found), "the runs", caution(found))
-    first = next(iter(found.runs.values()))  # all of them have its score
-    data = {"figures": runs_figures(chosen), "score": score_facts(found.words, first.higher_is_better)}
-    text = fill("runs.html", frame, found=found, heads=HEADS, page_data=data)
+def report_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:
+    """Compare several runs on one page, which is written to `file`."""
+    runs = read_runs(folders)
+    first, number, lines = next(iter(runs.values())), plural(len(runs), "run"), _lines(runs)
+    words, said = first.words, answer(first, number, lines)  # all runs have the score of the first
+    same_rows = _same_rows([run.path / "rows.json" for run in runs.values()])
+    doubt = None if same_rows else DOUBT
+    frame = Frame(f"{number}: idiolect report", [number, *runs], said, "the runs", doubt)
+    chosen = {name: entry for name, run in runs.items() if (entry := chosen_method(run))}
+    colours = series_colours(list(chosen))
+    # methods of several runs may have one label: lines are called by run and method
+    shown = [Shown(runs[name], one, f"{name}: {one.method}", colours[name]) for name, one in chosen.items()]
+    data = {"figures": method_figures(shown, words), "score": score_facts(words, first.higher_is_better)}
+    page = fill("runs.html", frame, title=words.title, lines=lines, heads=HEADS, page_data=data)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text.encode("utf-8"))
+        write_whole(file, page.encode("utf-8"))
     except OSError as error:
         raise FolderError(
             f"The page must be written to {str(file)!r}, which refused it ({error.strerror}); choose another --out."
         ) from error
-    return file
+    below = [f"{words.title} on test rows; →: chosen on validation rows.", *([doubt] if doubt else []), "", said]
+    rows: list[dict[str, object]] = [
+        {"run": line.run, "method": line.entry.method, "announced": line.announced}
+        | {key: value for key, (value, _) in zip(KEYS, line.cells, strict=True)}
+        for line in lines
+    ]
+    facts = {"score": words.name, "same_rows": same_rows, "answer": said, "runs": rows, "report": str(file)}
+    return Reported(file, lambda _, width: _text(lines, below, width), lambda: facts, lambda: rows)
+
+
+def chosen_method(run: Run) -> MethodSummary | None:
+    """What a run announces; without validation rows the best on test rows."""
+    announced, sign = run.summary.announced, 1 if run.higher_is_better else -1
+    if announced is not None:
+        return next(entry for entry in run.methods if entry.method == announced.method)
+    scored = (entry for entry in run.methods if entry.score.mean is not None)
+    return max(scored, key=lambda entry: sign * (entry.score.mean or 0.0), default=None)
+
+
+def _lines(runs: dict[str, Run]) -> list[Line]:
+    lines = []
+    for name, run in runs.items():
+        chosen, words = chosen_method(run), run.words
+        for entry in run.methods:
+            score, gain = entry.score, entry.gain
+            if score.mean is None:
+                continue
+            shown = NONE if gain is None else words.gain(gain.mean, gain.low, gain.high)
+            cells = [
+                (score.mean, words.bare(score.mean)),
+                (score.worst_decile, words.bare(score.worst_decile)),
+                (None if gain is None else gain.mean, "alone" if entry.alone else shown),
+                (entry.helped, whole(entry.helped)),
+                (entry.hurt, whole(entry.hurt)),
+                (entry.rounds, str(entry.rounds)),
+                (entry.traffic_bytes, megabytes(entry.traffic_bytes)),
+            ]
+            lines.append(Line(name, entry, entry is chosen, cells))
+    return lines
+
+
+def _same_rows(files: list[Path]) -> bool:
+    # a digest of the rows that were tested, which no two tables share by chance
+    tested = [read_json(file).get("test") if file.is_file() else None for file in files]
+    return tested[0] is not None and all(one == tested[0] for one in tested)
+
+
+def answer(first: Run, number: str, lines: Sequence[Line]) -> str:
+    """One sentence: whose announced method is best on test rows; `first` has the score of all of the runs."""
+    chosen = {line.run: line.entry for line in lines if line.announced}
+    if not chosen:
+        return f"None of {number} has a score on test rows."
+    means = {name: entry.score.mean or 0.0 for name, entry in chosen.items()}  # all of them have one
+    best = (max if first.higher_is_better else min)(means, key=lambda name: means[name])
+    # to rounding: the same method in two folders is not better in one of them
+    level = [name for name, mean in means.items() if name != best and ties(mean, means[best])]
+    others = [f"{name} {first.words.show(mean)}" for name, mean in means.items() if name not in (best, *level)]
+    subject = f"{best}{level_with(level)}," if level else best
+    return (
+        f"Of {number}, {subject} has the best {first.words.spoken} with the method that it chose: "
+        f"{chosen[best].name}, {first.words.show(means[best])}" + (f"; {listed(others)}." if others else ".")
+    )
+
+
+def _text(lines: Sequence[Line], below: Sequence[str], width: int) -> str:
+    """The table, and the sentences below it."""
+    cells = [
+        [line.run, ("→ " if line.announced else "") + line.entry.method, *(text for _, text in line.cells)]
+        for line in lines
+    ]
+    columns = [
+        TextColumn(head, texts, 0 if place < NEEDED else place, place < 2, LABEL if place < 2 else None)
+        for place, (head, *texts) in enumerate(zip(HEADS, *cells))
+    ]
+    return printed(*tables_of(columns, width), *below, width=width)

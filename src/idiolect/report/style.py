@@ -17,10 +17,12 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import escape
 from matplotlib.artist import Artist
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.report.folder import Run
 
@@ -55,30 +57,19 @@ VERDICT_COLOURS = {"helped": BLUE, "hurt": VERMILION, "unclear": "#9aa3af", "sam
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
 
 _SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "font.size": 8.5,
-    "text.color": INK,
     "text.parse_math": False,  # a client may be called $x$
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
     "axes.linewidth": 0.7,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.facecolor": PAPER,
-    "axes.unicode_minus": True,
-    "figure.facecolor": PAPER,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's own font
 }
 
@@ -96,27 +87,24 @@ _PAPER: ContextVar[float | None] = ContextVar("_PAPER", default=None)  # inches;
 
 
 @contextmanager
-def drawing(name: str) -> Iterator[None]:
-    """Our settings for the time of drawing one figure; afterwards matplotlib is as it was."""
+def drawing(name: str, paper_inches: float | None = None) -> Iterator[None]:
+    """Our settings for the time of drawing one figure; afterwards matplotlib is as it was.
+
+    For a paper, figures have that width and the letters of a printed page, whatever their usual size is.
+    """
     # the font that comes with matplotlib, then whatever this machine has for scripts that it lacks
     known = set(fontManager.get_font_names())
     fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
-    with mpl.rc_context(), warnings.catch_warnings():
-        # A user's own style sheet must not change a report. Touching the backend would import pyplot.
-        mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
-        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": fonts})
-        # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        yield
-
-
-@contextmanager
-def on_paper(width_inches: float) -> Iterator[None]:
-    """Inside `drawing`: figures of that width, with the letters of a printed page, whatever their usual size is."""
-    mpl.rcParams.update(_ON_PAPER)
-    before = _PAPER.set(width_inches)
+    before = _PAPER.set(paper_inches)
     try:
-        yield
+        with mpl.rc_context(), warnings.catch_warnings():
+            # A user's own style sheet must not change a report. Touching the backend would import pyplot.
+            mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
+            mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": fonts})
+            mpl.rcParams.update(_ON_PAPER if paper_inches else {})
+            # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
+            warnings.filterwarnings("ignore", message=r"Glyph \d+")
+            yield
     finally:
         _PAPER.reset(before)
 
@@ -126,11 +114,10 @@ def blank(width_inches: float, height_inches: float, on_paper: float | None = No
 
     `on_paper` is its height for a paper, in inches; without one the sides keep their ratio.
     """
-    layout, wide = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06), _PAPER.get()
+    size, wide = (width_inches, height_inches), _PAPER.get()
     if wide is not None:
         size = wide, on_paper or height_inches * wide / width_inches
-        return Figure(figsize=size, dpi=_DOTS_PER_INCH, layout=layout)
-    return Figure(figsize=(width_inches, height_inches), dpi=_DOTS_PER_INCH, layout=layout)
+    return Figure(figsize=size, dpi=_DOTS_PER_INCH, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
 
 
 def panels_across(panels: int, least_inches: float = 1.5) -> int:
@@ -172,6 +159,12 @@ def widen(low: float, high: float, part: float) -> tuple[float, float]:
     """A range with room at both ends."""
     room = part * (high - low) or 0.05 * abs(high) or 1.0
     return low - room, high + room
+
+
+def label_ticks(axis: Axis, write: Callable[[float], str]) -> None:
+    """Numbers along an axis as `write` writes them, and none between the larger ticks."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def key(label: str, **look: Any) -> Line2D:
@@ -218,14 +211,14 @@ class Drawn:
         return text.replace("<svg", f'<svg role="img" aria-label="{about}" class="figure"', 1)
 
 
-def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> Drawn | None:
-    """What `draw` draws, as files; None where it draws nothing."""
+def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> list[Drawn]:
+    """What `draw` draws, as files; no figure where it draws nothing."""
     with drawing(name):
         figure = draw()
         if figure is None:
-            return None
+            return []
         lay_out(figure)
-        return Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))
+        return [Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))]
 
 
 def lay_out(figure: Figure) -> Figure:

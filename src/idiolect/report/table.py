@@ -10,19 +10,10 @@ from rich.table import Table
 
 from idiolect.record.codec import to_json
 from idiolect.report.answer import Answer, answer
-from idiolect.report.columns import (
-    ANNOUNCED,
-    CHOSEN,
-    UNFINISHED,
-    Column,
-    MethodRow,
-    adaptation_columns,
-    method_row,
-    score_columns,
-)
+from idiolect.report.columns import Column, MethodRow, adaptation_columns, meanings_of_marks, method_row, score_columns
 from idiolect.report.folder import Run
 from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, printed, starred, tables_of
-from idiolect.report.wording import NONE, known, leaders, listed, score_words
+from idiolect.report.wording import NONE, better, known, leaders, listed
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -39,15 +30,11 @@ _RARE = ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum",
 class ComparisonTable:
     """Methods side by side, with the answer they give and what the run folder did not hold."""
 
-    run: str
-    score: str
-    higher_is_better: bool
+    run: Run
     rows: tuple[MethodRow, ...]
     scored: tuple[Column, ...]  # of scores and costs, for all places
     adaptation: tuple[Column, ...]  # the same methods before and after adaptation; empty where nothing is known of it
     answer: Answer
-    missing: tuple[str, ...]
-    choose_by: str | None = None  # the score of validation rows that chose, where it is another one
 
     def columns(self, place: str = "page") -> tuple[Column, ...]:
         """Those that a page, a terminal or a notebook shows."""
@@ -56,7 +43,7 @@ class ComparisonTable:
     def cells(self, columns: tuple[Column, ...]) -> list[list[tuple[str, bool]]]:
         """Per row and column: the text, and whether it is the best of its column."""
         best = {column.key: _best(self.rows, column) for column in columns}
-        return [[(column.text(row), row.method in best[column.key]) for column in columns] for row in self.rows]
+        return [[(column.text(row), row.entry.method in best[column.key]) for column in columns] for row in self.rows]
 
     def heads(self, columns: tuple[Column, ...]) -> list[tuple[str, str, bool]]:
         """Per column of a page: its title in one line, what it means, and whether it holds words."""
@@ -68,90 +55,67 @@ class ComparisonTable:
         Without `details` what a practitioner asks for, and as many of the other columns as find room.
         """
         # a name may hold what a terminal would obey: what is printed is made plain, what a program reads is not
-        facts = ("run", "score", "rows", "answer", "missing", "choose_by")  # columns have line breaks of their own
-        seen = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
+        run = dataclasses.replace(self.run, summary=plainly(self.run.summary), missing=plainly(self.run.missing))
+        # columns have line breaks of their own
+        seen = dataclasses.replace(self, run=run, rows=plainly(self.rows), answer=plainly(self.answer))
         parts, keys = seen._tables(self.columns("terminal"), width, MOST if details else 1)
         parts.append(f"* best of its column. {seen.legend(keys)}")
         if self.adaptation and details:
             parts += ["", *seen._tables(self.adaptation, width, MOST)[0], seen.adaptation_legend()]
-        parts += ["", seen.answer.sentence, *(f"Not found: {sentence}" for sentence in seen.missing)]
+        parts += ["", seen.answer.sentence, *(f"Not found: {sentence}" for sentence in seen.run.missing)]
         return printed(*parts, width=width)
 
     def _tables(self, columns: tuple[Column, ...], width: int, below: int) -> tuple[list[str | Table], set[str]]:
         """The columns as tables that fit, and the keys of those that are shown."""
-        # where nothing is known of a gain, its column would only take room
-        told = [
-            one
-            for one in columns
-            if below == MOST or one.key not in _GAINS or any(one.text(row) != NONE for row in self.rows)
-        ]
-        texts = []
-        for column, cells in zip(told, zip(*self.cells(tuple(told)))):
-            least = LABEL if column.key == "method" else None
-            texts.append(
-                TextColumn(column.title, [starred(*cell) for cell in cells], column.rank, least is not None, least)
-            )
-        keys = {told[place].key for group in arrange(texts, width, below=below) for place in group}
-        return tables_of(texts, width, below=below), keys
+        told: dict[str, TextColumn] = {}
+        for column, cells in zip(columns, zip(*self.cells(columns))):
+            # where nothing is known of a gain, its column would only take room
+            if below == MOST or column.key not in _GAINS or any(text != NONE for text, _ in cells):
+                texts, label = [starred(*cell) for cell in cells], column.key == "method"
+                told[column.key] = TextColumn(column.title, texts, column.rank, label, LABEL if label else None)
+        shown, keys = list(told.values()), list(told)
+        groups = arrange(shown, width, below=below)
+        return tables_of(shown, width, below=below), {keys[place] for group in groups for place in group}
 
     def as_dict(self) -> dict[str, object]:
         """Every number unrounded, in the units of its name; None where there is none."""
         return {
-            "run": self.run,
-            "score": self.score,
-            "higher_is_better": self.higher_is_better,
+            "run": self.run.name,
+            "score": self.run.score,
+            "higher_is_better": self.run.higher_is_better,
             "methods": to_json([row.as_dict() for row in self.rows]),
             "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns() if column.better},
             "answer": to_json(self.answer),
-            "missing": list(self.missing),
+            "missing": list(self.run.missing),
         }
 
     def legend(self, keys: Collection[str] | None = None) -> str:
         """What the columns mean, in one line; `keys` are those that are shown, all of the page's unless given."""
-        direction = "higher" if self.higher_is_better else "lower"
         found = {column.key for column in self.columns()} if keys is None else keys
         prepared = any(row["preparation_bytes"] for row in self.rows)
+        # how a model of theirs came about
+        alone = [row.entry.method for row in self.rows if row.entry.alone and known(row["new_clients"])]
+        only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
         meanings = {
+            "worst_decile": "worst 10 %: mean of the worst tenth of clients",
+            "new_clients": f"new clients: those that never trained, each after one round on its own rows{only}",
             "gain": "gain: mean over clients [95 % interval]",
             "helped": "helped, hurt: percent of clients, clearly",
             "traffic_bytes": f"MB: all that is sent, with the final models{', after a common preparation' * prepared}",
             "gradients_shared": "gradients per example, by block",
             "gradients": "gradients per example, by block",
         }
-        return (
-            f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
-            f"{self._marks()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
-            + "; ".join(meaning for key, meaning in meanings.items() if key in found)
-            + "."
-        )
-
-    def _marks(self) -> str:
-        """What the marks beside a method's label mean; nothing where there is none."""
-        by = "" if self.choose_by is None else f" by {score_words(self.choose_by).spoken}"
-        marks = {
-            f"{ANNOUNCED} chosen on validation rows{by}": any(row.announced for row in self.rows),
-            f"{UNFINISHED} had not converged": any(row.converged is False for row in self.rows),
-            f"{CHOSEN} best of its method on validation rows{by}; its other settings are out of the contest": any(
-                row.chosen is not None for row in self.rows
-            ),
-        }
-        return "".join(f"{mark}; " for mark, stands in marks.items() if stands)
-
-    def _new_clients(self) -> str:
-        """How a model of theirs came about; nothing where the table has none."""
-        if all(column.key != "new_clients" for column in self.scored):
-            return ""
-        alone = [row.method for row in self.rows if row.alone and known(row["new_clients"])]
-        only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
-        return f"new clients: those that never trained, each after one round on its own rows{only}; "
+        head = f"{self.run.words.title} of the personal models on test rows, {better(self.run.higher_is_better)}"
+        marks = meanings_of_marks(self.run, self.rows)
+        return "; ".join([head, *marks, *(text for key, text in meanings.items() if key in found)]) + "."
 
     def adaptation_legend(self) -> str:
         """What the columns of the second table mean."""
-        other = self.score.replace("_", " ")
-        plain = "" if self.score == "accuracy" else f"This table is in plain accuracy (%), not in {other}. "
+        score = self.run.score
+        plain = f"This table is in plain accuracy (%), not in {score.replace('_', ' ')}. " * (score != "accuracy")
         shown = {column.key for column in self.adaptation}
         new = "; new: clients that never trained, before and after one round on their own rows"
-        lost = ", or diverged" if any(row.diverged for row in self.rows) else ""
+        lost = ", or diverged" if any(row.entry.diverged for row in self.rows) else ""
         return (
             f"{plain}{_ADAPTATION}{new if shown & {'new_acc_g', 'new_acc_p'} else ''}. "
             f"A dash: the method sends, or declares, no whole model{lost}."
@@ -160,32 +124,26 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    best = None if run.announced is None else run.announced.method
+    best = run.summary.announced.method if run.summary.announced else None
     # what the others are compared with as one model for all
     one = next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
     rows = tuple(method_row(entry, best, one) for entry in run.methods)
-    words = run.words
-    columns = score_columns(words, run.higher_is_better, score_words(run.choose_by))
     # most runs have nothing for these columns
     empty = {key for key in _RARE if all(row[key] is None for row in rows)}
+    scored, adaptation = (
+        tuple(column for column in columns if column.key not in empty)
+        for columns in (score_columns(run), adaptation_columns())
+    )
     # accuracy before adaptation is known where something whole is sent, and of classes
     adapted = any(row["acc_g"] is not None for row in rows)
-    return ComparisonTable(
-        run=run.name,
-        score=run.score,
-        higher_is_better=run.higher_is_better,
-        rows=rows,
-        scored=tuple(column for column in columns if column.key not in empty),
-        adaptation=tuple(one for one in adaptation_columns() if one.key not in empty) if adapted else (),
-        answer=answer(run),
-        missing=run.missing,
-        choose_by=None if run.choose_by == run.score else run.choose_by,
-    )
+    return ComparisonTable(run, rows, scored, adaptation if adapted else (), answer(run))
 
 
 def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
         return frozenset()
-    contenders = [row for row in rows if not row.diverged and row.chosen is not False and column.contends(row)]
-    return frozenset(leaders({row.method: row[column.key] for row in contenders}, column.better))
+    contenders = [
+        row for row in rows if not row.entry.diverged and row.entry.chosen is not False and column.contends(row)
+    ]
+    return frozenset(leaders({row.entry.method: row[column.key] for row in contenders}, column.better))

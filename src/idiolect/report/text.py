@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -34,15 +34,10 @@ class TextColumn(NamedTuple):
     cut: bool = False  # it is cut there instead, so that a row stays one line
 
     @property
-    def width(self) -> int:
-        """Letters of its longest line."""
-        lines = [line for text in (self.head, *self.cells) for line in text.split("\n")]
-        return max(map(cell_len, lines))
-
-    @property
-    def narrowest(self) -> int:
-        """Letters that it cannot do without."""
-        return self.width if self.least is None else min(self.width, self.least)
+    def letters(self) -> tuple[int, int]:
+        """Letters of its longest line, and those that it cannot do without."""
+        width = max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+        return width, width if self.least is None else min(width, self.least)
 
 
 def terminal_width() -> int:
@@ -62,52 +57,45 @@ def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: in
     The first table has the columns of rank 0 and those others that find room. Columns up to rank `below` that find none
     stand in further tables, higher ones are left out. Where even those of rank 0 find no room, they stand below too.
     """
-    places = range(1, len(columns))
-    first = [0]
+    wide, narrow = zip(*(column.letters for column in columns))
+    first, places = [0], range(1, len(columns))
     for place in sorted(places, key=lambda place: columns[place].rank):  # sorted keeps the order inside a rank
-        tried = [columns[at] for at in (*first, place)]
         # what must be there may fold the others, what may be there must not
-        letters = (one.width if columns[place].rank else one.narrowest for one in tried)
+        letters = wide if columns[place].rank else narrow
         # one column beside the label is shown whatever the width: a table of labels alone says nothing
-        if len(first) == 1 or _room(letters, gap) <= width:
+        if len(first) == 1 or sum(letters[at] + gap for at in (*first, place)) - gap <= width:
             first.append(place)
     waiting = [place for place in places if place not in first and columns[place].rank <= below]
-    return [sorted(first), *([0, *group] for group in _packed(columns, waiting, width, gap))]
+    return [sorted(first), *_packed(waiting, wide, narrow, width, gap)]
 
 
-def _packed(columns: Sequence[TextColumn], places: Iterable[int], width: int, gap: int) -> list[list[int]]:
+def _packed(places: list[int], wide: Sequence[int], narrow: Sequence[int], width: int, gap: int) -> list[list[int]]:
     """Places in groups, each of which fits beside the first column, which is folded only where it is very wide."""
-    groups: list[list[int]] = []
-    label = columns[0].width if columns[0].width <= width // 2 else columns[0].narrowest
+    groups, label = list[list[int]](), wide[0] if wide[0] <= width // 2 else narrow[0]
     for place in places:
-        tried = [*(groups[-1] if groups else []), place]
-        if groups and _room((label, *(columns[at].narrowest for at in tried)), gap) <= width:
+        if groups and label + sum(gap + narrow[at] for at in (*groups[-1][1:], place)) <= width:
             groups[-1].append(place)
         else:
-            groups.append([place])
+            groups.append([0, place])
     return groups
-
-
-def _room(letters: Iterable[int], gap: int) -> int:
-    return sum(one + gap for one in letters) - gap
 
 
 def _table(columns: Sequence[TextColumn], width: int, gap: int) -> Table:
     """The columns as they are, but those that may be folded, which give up what is too much, the widest first."""
-    widths = [column.width for column in columns]
+    widths, narrow = map(list, zip(*(column.letters for column in columns)))
     # cells are never cut where they are numbers: the labels give way
-    excess = _room(widths, gap) - width
-    for place in sorted(range(len(columns)), key=lambda place: columns[place].narrowest - widths[place]):
-        given = min(max(excess, 0), widths[place] - columns[place].narrowest)
+    excess = sum(widths) + gap * (len(widths) - 1) - width
+    for place in sorted(range(len(columns)), key=lambda place: narrow[place] - widths[place]):
+        given = min(max(excess, 0), widths[place] - narrow[place])
         widths[place] -= given
         excess -= given
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, gap - 1))
-    for column, letters in zip(columns, widths):
+    for column, wide in zip(columns, widths):
         folded = column.least is not None and not column.cut
         table.add_column(
             Text(column.head),
             justify="left" if column.words else "right",
-            width=letters,
+            width=wide,
             no_wrap=not folded,
             overflow="fold" if folded else "ellipsis",
         )
@@ -132,4 +120,4 @@ def printed(*parts: str | Table, width: int = WIDTH) -> str:
 
 def more_clients(left: int, where: str) -> list[str]:
     """Where the clients are that a table leaves out; nothing where there are none."""
-    return [f"{plural(left, 'more client')} {where}."] if left > 0 else []
+    return [f"{plural(left, 'more client')}{where}."] if left > 0 else []

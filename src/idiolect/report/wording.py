@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
-from typing import NamedTuple, TypeGuard, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeGuard
 
 from idiolect.record.schema import Estimate
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit; the sign of every number that a person reads
-Name = TypeVar("Name", bound=Hashable)
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -20,19 +19,11 @@ class ScoreWords(NamedTuple):
     """How a score is written: `scale` turns the stored number into the shown one."""
 
     name: str
+    spoken: str  # its name in prose
+    title: str  # and with the unit, for headings and axes
     unit: str  # "%" or nothing
     scale: float
     specification: str  # of the shown number
-
-    @property
-    def spoken(self) -> str:
-        """The score's name in prose."""
-        return self.name.replace("_", " ")
-
-    @property
-    def title(self) -> str:
-        """The score's name with its unit, for headings and axes."""
-        return f"{self.spoken} ({self.unit})" if self.unit else self.spoken
 
     def bare(self, value: float | None) -> str:
         """The number without its unit, for a column whose heading has it."""
@@ -66,9 +57,9 @@ class ScoreWords(NamedTuple):
         """'[low, high]' of a difference, or nothing when it is unknown."""
         return f"[{self.signed(low)}, {self.signed(high)}]" if known(low) and known(high) else ""
 
-    def around(self, low: float | None, high: float | None) -> str:
-        """'[low, high]' of a score itself, or nothing when it is unknown."""
-        return f"[{self.bare(low)}, {self.bare(high)}]" if known(low) and known(high) else ""
+    def around(self, low: float | None = None, high: float | None = None) -> str:
+        """' [low, high]' to follow a score itself, or nothing when it is unknown."""
+        return f" [{self.bare(low)}, {self.bare(high)}]" if known(low) and known(high) else ""
 
     def gain(self, mean: float | None, low: float | None, high: float | None) -> str:
         """'+2.1 [+0.5, +3.7]', or without the interval where it is unknown."""
@@ -81,9 +72,11 @@ _SPOKEN = {"mae": "MAE", "rmse": "RMSE", "r2": "R2", "brier": "Brier_score", "po
 
 def score_words(name: str) -> ScoreWords:
     """How to write the score of that name; an unknown one gets three significant digits."""
+    written = _SPOKEN.get(name, name)
+    spoken = written.replace("_", " ")
     if name in ("accuracy", "balanced_accuracy"):
-        return ScoreWords(name, "%", 100.0, ".1f")
-    return ScoreWords(_SPOKEN.get(name, name), "", 1.0, _DIGITS.get(name, ".3g"))
+        return ScoreWords(written, spoken, f"{spoken} (%)", "%", 100.0, ".1f")
+    return ScoreWords(written, spoken, spoken, "", 1.0, _DIGITS.get(name, ".3g"))
 
 
 def known(value: float | None) -> TypeGuard[float]:
@@ -96,7 +89,7 @@ def ties(value: float, best: float) -> bool:
     return math.isclose(value, best, rel_tol=1e-6, abs_tol=1e-9)
 
 
-def leaders(values: Mapping[Name, float | None], sign: int) -> set[Name]:
+def leaders(values: Mapping[str, float | None], sign: int) -> set[str]:
     """Those with the best value; none where nothing sets them apart. `sign` is -1 where less is better."""
     oriented = {name: sign * value for name, value in values.items() if known(value)}
     best = {name for name, value in oriented.items() if ties(value, max(oriented.values()))}
@@ -162,6 +155,11 @@ def verdicts_said(compared: int, method: str, helped: int | None, hurt: int | No
     """How many clients are clearly better or worse off than alone."""
     counts = f"{helped or 'none'} {'is' if helped == 1 else 'are'} clearly helped and {hurt or 'none'} clearly hurt"
     return f"of {plural(compared, 'client')} with {method} {counts} against alone"
+
+
+def better(higher: bool) -> str:
+    """Which way a score points."""
+    return f"{'higher' if higher else 'lower'} is better"
 
 
 def upper(text: str) -> str:

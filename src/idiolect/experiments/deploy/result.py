@@ -18,20 +18,17 @@ from idiolect.engines.plan import Options, make_plan
 from idiolect.engines.recording import ClientScores, Recorder
 from idiolect.engines.run import Run
 from idiolect.engines.state import Snapshot
-from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built
 from idiolect.experiments.gains import Against, Judged, find_references
-from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
+from idiolect.experiments.outcome import write_tables
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.protection import write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec
-from idiolect.experiments.trained import Trained
-from idiolect.experiments.units import restore_units
+from idiolect.experiments.trained import Trained, restore_units
 from idiolect.metrics.paired import Intervals
 from idiolect.metrics.routing import Routing
-from idiolect.metrics.scores import SCORES
 from idiolect.record.privacy import Aside
 from idiolect.record.schema import RunSummary
 
@@ -94,7 +91,7 @@ def _run_of(trial: Trial, prepared: Prepared) -> DeployedRun:
 
 def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> RunSummary:
     """summary.json, clients.parquet, history.parquet, privacy.json, the shared models, and the traffic as it was."""
-    spec, federation, scores = prepared.spec, prepared.federation, prepared.scores
+    spec, federation = prepared.spec, prepared.federation
     trained = _trained(trials, prepared)
     if spec.output.models != "none":
         _write_shared(folder, trained)
@@ -103,30 +100,10 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
     # settings are not swept over sites, so that none was chosen among several
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
-    announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
-    folder.write_table("history.parquet", history_rows(trained, spec))
-    folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
+    summary = write_tables(folder, prepared, trained, chosen, judged, flops=False)
+    methods = tuple(dataclasses.replace(line, tuned=tuned[line.method]) for line in summary.methods)
+    summary = dataclasses.replace(summary, notes=(*summary.notes, *_remarks(trials)), methods=methods)
     folder.write_json(TRAFFIC, {f"{trial.method.label}-seed{trial.seed}": _traffic(trial.link) for trial in trials})
-    summary = RunSummary(
-        name=spec.name,
-        scores=scores,
-        higher_is_better={name: SCORES[name].higher_is_better for name in scores},
-        score_reason=prepared.reason,
-        choose_by=prepared.choose_by,
-        refit=False,
-        announced=announced,
-        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *_remarks(trials)),
-        warnings=federation.warnings,
-        unscored=unscored(trained, federation, scores),
-        methods=tuple(
-            dataclasses.replace(
-                method_summary(entry, judged[entry.method.label], federation, scores, False),
-                choosing_mean=validation_mean(entry, prepared.choose_by),
-                tuned=tuned[entry.method.label],
-            )
-            for entry in trained
-        ),
-    )
     folder.complete("summary.json", summary, _statement(prepared, trained), spec.evaluation.time_model)
     return summary
 
@@ -139,9 +116,7 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
         runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
         if prepared.spec.privacy.is_on:
             write_epsilon(built.spending, runs)
-        trained.append(
-            Trained(same[0].method, list(runs), built.notes, protected=built.protected, spending=built.spending)
-        )
+        trained.append(Trained(built, list(runs)))
     return trained
 
 
