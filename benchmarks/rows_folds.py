@@ -16,7 +16,6 @@ from idiolect.collaborate.quadratic import (
     expand,
     fold_rows,
     make_sample,
-    own_weights,
     quick_models,
     score,
 )
@@ -58,7 +57,7 @@ def _smallest_fold(sample: Sample, guarded: bool) -> Seen:
     fold = int(np.where(sizes > 0, sizes, len(sample.owner)).argmin())
     several = [sample] if guarded else [sample, *(sample.without(f) for f in range(sample.folds) if f != fold)]
     expansions = [expand(one, common_model(one, PENALTY)) for one in several]
-    models = quick_models(sample, expansions[0], own_weights(sample), PENALTY)[1:]
+    models = quick_models(sample, expansions[0], np.eye(sample.agents), PENALTY)[1:]
     here = (sample.owner == 0) & (sample.fold == fold)
     losses = score(sample.take(here), models).mean(axis=0)
     if (sizes > 0).sum() > 1:  # it judges by all of its rows, not by those of one fold

@@ -30,7 +30,7 @@ from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Session, Training, open_session
 from idiolect.models import Linear
 from idiolect.objectives import MX2, WS2, ClientLoss
-from idiolect.theory import solver_parameters
+from idiolect.theory import solver_rules
 from idiolect.theory.constants import client_constants, table_constants
 from idiolect.theory.joint import JointProblem, joint_problem
 from papers.unified_problems import logistic_mixture, logistic_weight_sharing
@@ -114,15 +114,15 @@ def prepare(table: str, heterogeneity: float, rows: int) -> Setting:
     else:
         objective, arrays = MX2(loss, penalty=penalty, clients=clients), unified_numpy.Mixture(*data_of, penalty)
     blocks = table_constants(objective, own)
-    reduced = _values(solver_parameters.asvrcd_pfl(solver_parameters.Drawn(blocks, rows)))
+    reduced = _values(solver_rules.asvrcd_pfl(solver_rules.Drawn(blocks, rows)))
     methods: dict[str, Algorithm] = {
         "LSGD-PFL": LSGDPFL(objective, local_steps=5, batch_size=1, step_size=0.01),
-        "ASCD-PFL": ASCDPFL(objective, **_values(solver_parameters.ascd_pfl(solver_parameters.Drawn(blocks, rows)))),
+        "ASCD-PFL": ASCDPFL(objective, **_values(solver_rules.ascd_pfl(solver_rules.Drawn(blocks, rows)))),
         "ASVRCD-PFL": ASVRCDPFL(objective, **reduced),
     }
     if table == "table 4":
         for size in (5, 20):
-            inner = _values(solver_parameters.pfedme(own, penalty, batch_size=size))
+            inner = _values(solver_rules.pfedme(own, penalty, batch_size=size))
             methods[f"pFedMe, batch {size}"] = PFedMe(objective, batch_size=size, **inner)
         # the paper gives it ASVRCD's step and probability
         step_size, chance = reduced["step_size"], reduced["shared_probability"]
@@ -130,7 +130,7 @@ def prepare(table: str, heterogeneity: float, rows: int) -> Setting:
     return Setting(problem.federation, methods, arrays, joint_problem(objective, train))
 
 
-def _values(parameters: solver_parameters.Parameters) -> dict[str, float]:
+def _values(parameters: solver_rules.Parameters) -> dict[str, float]:
     return {parameter.name: parameter.value for parameter in parameters}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from idiolect.collaborate.batched import group_derivatives
+from idiolect.collaborate.batched import Groups
 from idiolect.collaborate.blocks import split_into_blocks
 
 
@@ -16,7 +16,8 @@ def _one_row_each(bench, agents):
 def test_groups_without_a_row_have_no_gradient_and_no_curvature(bench):
     sample = _one_row_each(bench, 8)
     nothing = np.zeros((0, 1))
-    gradients, hessians = group_derivatives(sample.loss, sample.design[:0], nothing, nothing, np.zeros(3, int))
+    groups = Groups(sample.loss, sample.design[:0], nothing, np.zeros(3, int))
+    gradients, hessians = groups.derivatives_at(nothing)
     assert (gradients.shape, hessians.shape) == ((2, 3), (2, 3, 3))
     assert not gradients.any()
     assert not hessians.any()

@@ -280,4 +280,4 @@ def test_nothing_is_known_of_other_objectives_and_models():
     assert block_constants(MAML(LOSSES["bare"]), own) is None
     assert condition(MAML(LOSSES["bare"]), own) is None
     assert block_constants(MX2(ClientLoss(model=MLP(FEATURES, 2))), None) is None
-    assert block_constants(make("residual", LOSSES["bare"]), dataclasses.replace(own, of_columns=None)) is None
+    assert block_constants(make("residual", LOSSES["bare"]), dataclasses.replace(own, loss=None)) is None

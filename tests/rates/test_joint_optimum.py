@@ -20,7 +20,6 @@ from idiolect.theory import (
     arrow,
     block_constants,
     client_constants,
-    joint,
     joint_optimum,
     joint_problem,
     local_optima,
@@ -115,7 +114,6 @@ def test_value_gradient_and_optimum_are_those_of_the_trained_loss(case, name):
     expected, *gradients = value_and_gradients(objective, rows, *point)
     problem = joint_problem(objective, rows)
     assert problem.value(*point) == pytest.approx(expected, rel=1e-12)
-    assert joint.value(objective, rows, *point) == problem.value(*point)
     norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
     assert problem.gradient_norm(*point) == pytest.approx(norm, rel=1e-10)
     best = problem.optimum()
@@ -161,7 +159,7 @@ def test_the_mixture_averages_and_is_the_objective_of_l2gd(name):
 
     # mean f'_m(x_m) + (lam/2) mean |x_m - xbar|^2, from the plain losses
     def l2gd(personal):
-        plain = joint.value(LocalOnly(LOSSES[name]), rows, (), personal)
+        plain = joint_problem(LocalOnly(LOSSES[name]), rows).value((), personal)
         spread = sum(((leaf - leaf.mean(axis=0)) ** 2).sum() / CLIENTS for leaf in jax.tree.leaves(personal))
         return plain + 0.5 * 0.7 * spread
 
@@ -196,7 +194,7 @@ def test_the_optimum_lies_below_everything_around_it_by_the_constants():
         pairs = zip(jax.tree.leaves(point), jax.tree.leaves((best.shared, best.personal)), strict=True)
         distance = sum(((a - b) ** 2).sum() for a, b in pairs)
         assert mu > 0
-        assert joint.value(objective, rows, *point) - best.value >= 0.5 * mu * distance
+        assert joint_problem(objective, rows).value(*point) - best.value >= 0.5 * mu * distance
 
 
 def test_least_squares_with_fewer_rows_than_unknowns():
@@ -232,7 +230,8 @@ def test_optimum_of_the_synthetic_weight_sharing(heterogeneity, value):
     assert best.value == pytest.approx(value, abs=6e-7)
     assert best.shared["weights"].shape == (10,)
     assert best.personal["weights"].shape == (20, 5)
-    start = joint.value(objective, problem.federation.train, {"weights": np.zeros(10)}, {"weights": np.zeros((20, 5))})
+    whole = joint_problem(objective, problem.federation.train)
+    start = whole.value({"weights": np.zeros(10)}, {"weights": np.zeros((20, 5))})
     assert start == pytest.approx(np.log(2.0), rel=1e-12)
 
 
@@ -288,5 +287,4 @@ def test_nothing_is_known_of_other_objectives_and_models():
     rows = make_rows("regression")
     assert joint_problem(MAML(LOSSES["regression"]), rows) is None
     assert joint_optimum(MX2(ClientLoss(model=MLP(FEATURES, 4))), rows) is None
-    assert joint.value(MAML(LOSSES["regression"]), rows, {}, ()) is None
     assert optimal_value(MAML(LOSSES["regression"]), rows) is None

@@ -14,9 +14,9 @@ from idiolect.core.checks import RequestError, unset
 from idiolect.models import MLP, Linear
 from idiolect.objectives import APFL2, MT2, MX2, Additive, ClientLoss, GlobalModel, LocalOnly
 from idiolect.theory import Constants, block_constants, client_constants, from_theory
-from idiolect.theory import solver_parameters as solvers
+from idiolect.theory import solver_rules as solvers
 from idiolect.theory.constants import BlockConstants
-from idiolect.theory.solver_parameters import Drawn
+from idiolect.theory.solver_rules import Drawn
 
 LOSS = ClientLoss(model=Linear(3), criterion="squared")
 CLIENTS = 20
@@ -85,10 +85,10 @@ def test_theta1_stops_at_one_half_and_gamma_at_one_half_over_mu():
 
 def test_batches_lie_between_components_and_exact_gradients():
     # b = 5: Lc^w = 0.04 + 0.06/5 = 0.052, Lc^beta = 0.09 + 0.21/5 = 0.132, 50/5 = 10 draws to a pass
-    assert solvers.components(blocks(), 50, 5) == pytest.approx((0.052, 0.132, 10))
-    assert solvers.components(blocks(), 50, 0) == pytest.approx((0.04, 0.09, 1))
-    assert solvers.components(blocks(), 50, 1) == pytest.approx((0.1, 0.3, 50))
-    assert solvers.components(blocks(), 50, 80).draws == 1  # a pass is never less than one draw
+    assert blocks().of_batches(50, 5) == pytest.approx((0.052, 0.132, 10))
+    assert blocks().of_batches(50, 0) == pytest.approx((0.04, 0.09, 1))
+    assert blocks().of_batches(50, 1) == pytest.approx((0.1, 0.3, 50))
+    assert blocks().of_batches(50, 80).draws == 1  # a pass is never less than one draw
     steps = [values(solvers.svrcd_pfl(Drawn(blocks(), 50, batch_size=size)))["step_size"] for size in (1, 5, 0)]
     assert steps == sorted(steps)
 

@@ -8,18 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.cluster import KMeans
 
-from idiolect.collaborate.batched import group_optima
 from idiolect.collaborate.excess import judging, noise_scale
 from idiolect.collaborate.exchange import Exchange
-from idiolect.collaborate.quadratic import (
-    FEW_COEFFICIENTS,
-    Sample,
-    common_model,
-    expand,
-    own_weights,
-    quick_models,
-    score,
-)
+from idiolect.collaborate.quadratic import FEW_COEFFICIENTS, Sample, common_model, expand, quick_models, score
 from idiolect.collaborate.weights import exchange_of, learn_weights
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import Purpose, host_generator
@@ -86,7 +77,7 @@ def _signatures(sample: Sample, penalty: float, landmarks: int) -> tuple[np.ndar
     chosen = np.sort(draws.choice(sample.agents, landmarks, replace=False))
     few = sample.some_agents(chosen)
     common = common_model(few, penalty)
-    models = quick_models(few, expand(few, common), own_weights(few), penalty)
+    models = quick_models(few, expand(few, common), np.eye(few.agents), penalty)
     losses = sample.means(score(sample, models))
     refits = _REFITS if sample.size <= FEW_COEFFICIENTS else 0
     for _ in range(refits):  # one client's few rows make a poor landmark: the clients it serves best refit it
@@ -102,12 +93,9 @@ def _signatures(sample: Sample, penalty: float, landmarks: int) -> tuple[np.ndar
 
 def _refit(sample: Sample, penalty: float, nearest: np.ndarray, models: np.ndarray) -> np.ndarray:
     """Every landmark's model on the rows of the clients that are nearest to it; one without clients stays."""
-    label = nearest[sample.owner]
-    order = np.argsort(label, kind="stable")
-    starts = np.searchsorted(label[order], np.arange(len(models) + 1))
-    ridge = sample.ridge(penalty)
-    found = group_optima(sample.loss, sample.design[order], sample.goals[order], starts, ridge, models)
-    return np.where((np.diff(starts) > 0)[:, None], found, models)
+    _, groups = sample.grouped(nearest[sample.owner], len(models))
+    found = groups.optima(sample.ridge(penalty), models)
+    return np.where((np.diff(groups.starts) > 0)[:, None], found, models)
 
 
 def _sorted(signatures: np.ndarray, block: int) -> list[np.ndarray]:

@@ -16,7 +16,15 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from idiolect.collaborate.exchange import Exchange, Parcel
-from idiolect.collaborate.shadows import LEAST_ROWS, ROWS_PER_MEAN, Shadow, count_directions, describe, refuse_few_rows
+from idiolect.collaborate.shadows import (
+    LEAST_ROWS,
+    ROWS_PER_MEAN,
+    Shadow,
+    count_directions,
+    describe,
+    refuse_few_rows,
+    steps,
+)
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
@@ -39,14 +47,12 @@ class Distances(NamedTuple):
 
 def mean_differences(rows: Rows) -> Distances:
     """Mean estimation: b_ij = |m_i - m_j|^2 / 2, which is exactly f_i(x*_j) - f_i(x*_i), debiased by both variances."""
-    means, noise = _moments(rows, _flat(rows.targets))
-    squares = _squares(means)
-    doubt = noise[:, None] + noise
+    squares, doubt, width = _apart(rows, _flat(rows.targets))
     # two means of the same law differ by their noise alone: what is expected of it is taken off
     value = 0.5 * np.maximum(squares - doubt, 0.0)
     upper = 0.5 * (np.sqrt(squares) + _QUANTILE * np.sqrt(doubt)) ** 2
     reveals = "The server sees every client's mean, variance and number of rows; the mean of one row is the row."
-    sent = (Parcel("mean, variance and number of rows", (means.shape[1] + 2,), rows.clients),)
+    sent = (Parcel("mean, variance and number of rows", (width + 2,), rows.clients),)
     return _distances(value, upper, Exchange(sent, 0, int(rows.counts.min()), reveals))
 
 
@@ -56,20 +62,19 @@ def moment_differences(rows: Rows, diameter: float, labelled: bool = True) -> Di
     |grad f_i - grad f_j| <= D |difference| (A.1 (2)), and proposition 1 multiplies by D* <= D once more.
     Without labels only E aa' is compared.
     """
-    inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
+    inputs = _flat(rows.inputs)
     refuse_few_rows(rows.counts, least_rows_of_moments(inputs.shape[1]))
     parts = [(inputs[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1)]
     if labelled:
         goals = _flat(rows.targets)
         parts.append((goals[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1))
-    means, noise = _moments(rows, np.hstack(parts))
-    squares, doubt = _squares(means), noise[:, None] + noise
+    squares, doubt, width = _apart(rows, np.hstack(parts))
     value = diameter**2 * np.sqrt(np.maximum(squares - doubt, 0.0))
     upper = diameter**2 * (np.sqrt(squares) + _QUANTILE * np.sqrt(doubt))
     features = inputs.shape[1]
-    width = features * (features + 1) // 2 + means.shape[1] - features**2 + 2
+    numbers = features * (features + 1) // 2 + width - features**2 + 2
     reveals = "The server sees every client's first and second moments, the sufficient statistics of least squares."
-    sent = (Parcel("first and second moments, spread and number of rows", (width,), rows.clients),)
+    sent = (Parcel("first and second moments, spread and number of rows", (numbers,), rows.clients),)
     return _distances(value, upper, Exchange(sent, 0, int(rows.counts.min()), reveals))
 
 
@@ -86,7 +91,7 @@ def wasserstein_distances(rows: Rows, diameter: float = 1.0, directions: int = 3
     steps. Small clients make the steps coarser and the directions fewer.
     """
     sent = slice_rows(rows, directions, labelled)
-    described = np.stack([one.steps() for one in sent])
+    described = np.stack([steps(one.means) for one in sent])
     scale = diameter * LIPSCHITZ * np.sqrt(np.prod(rows.inputs.shape[1:]))
     apart = np.stack([np.abs(described - one).mean(axis=1) for one in described])
     # halves of one client differ by noise alone, as two clients of n/2 rows each would
@@ -102,7 +107,7 @@ def wasserstein_distances(rows: Rows, diameter: float = 1.0, directions: int = 3
 def slice_rows(rows: Rows, directions: int = 32, labelled: bool = True, seed: int = 0) -> list[Shadow]:
     """What each client sends for `wasserstein_distances`."""
     refuse_few_rows(rows.counts, LEAST_ROWS)
-    inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
+    inputs = _flat(rows.inputs)
     points = inputs * _signs(rows)[:, None] if labelled else inputs
     draws = host_generator(seed, Purpose.PARTITION, points.shape[1])
     wanted = count_directions(rows.counts, points.shape[1], directions)
@@ -119,14 +124,14 @@ def exact_wasserstein(first: np.ndarray, second: np.ndarray) -> float:
     """W_1 between two empirical laws, a linear programme: for some hundred rows."""
     from scipy.stats import wasserstein_distance, wasserstein_distance_nd
 
-    one, other = (np.asarray(points, np.float64).reshape(len(points), -1) for points in (first, second))
+    one, other = _flat(first), _flat(second)
     if one.shape[1] == 1:
         return float(wasserstein_distance(one[:, 0], other[:, 0]))
     return float(wasserstein_distance_nd(one, other))
 
 
-def _flat(targets: np.ndarray) -> np.ndarray:
-    return np.asarray(targets, np.float64).reshape(len(targets), -1)
+def _flat(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float64).reshape(len(values), -1)
 
 
 def _signs(rows: Rows) -> np.ndarray:
@@ -139,8 +144,11 @@ def _signs(rows: Rows) -> np.ndarray:
     return 2 * labels[:, 0] - 1
 
 
-def _moments(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of every client's rows, and tr(covariance)/n of that mean; one row borrows the others' covariance."""
+def _apart(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """(clients, clients) squared distance of mean values and the noise in it, from tr(covariance)/n; how many values.
+
+    One row borrows the others' covariance.
+    """
     counts = rows.counts
     if counts.min(initial=1) == 0:
         raise RequestError(f"Client {int(counts.argmin())} has no rows to compare; leave it out.")
@@ -149,12 +157,9 @@ def _moments(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     squares = np.bincount(np.repeat(np.arange(rows.clients), counts), (centred**2).sum(axis=1), rows.clients)
     pooled = squares.sum() / max(float((counts - 1).sum()), 1.0)
     spread = (squares + pooled) / counts  # one row's worth of all clients, so that chance agreement is not certainty
-    return means, spread / counts
-
-
-def _squares(points: np.ndarray) -> np.ndarray:
-    """|p_i - p_j|^2, exactly zero for equal points."""
-    return cdist(points, points, "sqeuclidean")
+    noise = spread / counts
+    # differences first: exactly zero for equal means
+    return cdist(means, means, "sqeuclidean"), noise[:, None] + noise, means.shape[1]
 
 
 def _distances(value: np.ndarray, upper: np.ndarray, sent: Exchange) -> Distances:

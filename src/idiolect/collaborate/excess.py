@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idiolect.collaborate.exchange import Exchange, Parcel
-from idiolect.collaborate.quadratic import Expansion, Sample, own_weights, quick_models, score, score_own
+from idiolect.collaborate.quadratic import Expansion, Sample, quick_models, score, score_own
 
 
 class Excess(NamedTuple):
@@ -23,19 +23,14 @@ class Excess(NamedTuple):
     noise: np.ndarray  # (clients,) what one nat of evidence is in units of the loss
 
 
-def held_out_models(sample: Sample, expansion: Expansion, penalty: float) -> np.ndarray:
-    """(clients, folds, size): every client's quick model without the rows of one fold."""
-    own = own_weights(sample)
-    folds = [quick_models(sample, expansion, own, penalty, without=fold) for fold in range(sample.folds)]
-    return np.stack(folds, axis=1)
-
-
 def pairwise_excess(sample: Sample, expansion: Expansion, penalty: float) -> Excess:
     """All ordered pairs. For many clients see `blocks.learn_in_blocks`, which asks for few of them."""
-    models = quick_models(sample, expansion, own_weights(sample), penalty)
+    alone = np.eye(sample.agents)
+    models = quick_models(sample, expansion, alone, penalty)
     # i's own model is judged without the rows it is judged on, as j's never saw them: otherwise i would look better
     # than it is
-    own = score_own(sample, held_out_models(sample, expansion, penalty))
+    folds = [quick_models(sample, expansion, alone, penalty, without=fold) for fold in range(sample.folds)]
+    own = score_own(sample, np.stack(folds, axis=1))
     value = sample.means(score(sample, models) - own[:, None])
     np.fill_diagonal(value, 0.0)
     return Excess(value, noise_scale(sample, own))
@@ -47,14 +42,9 @@ def judging(sample: Sample, models: int, pairs: int) -> Exchange:
         # one mean per pair goes back to the server, and nothing of single rows
         (Parcel("a client's model", (sample.size,), models, pairs), Parcel("mean loss of a judged model", (), pairs)),
         pairs,
-        _fewest_rows(sample),
+        int(min(sample.counts[sample.counts > 0], default=0)) or None,
         "Every client sees the models of those it judges and the server every mean excess.",
     )
-
-
-def _fewest_rows(sample: Sample) -> int | None:
-    """Of a client that has any."""
-    return int(min(sample.counts[sample.counts > 0], default=0)) or None
 
 
 def noise_scale(sample: Sample, own: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import NUMBERS_AT_ONCE, derivatives, own_answers, pieces, sums_of_groups
+from idiolect.collaborate.batched import derivatives, newton_steps, own_answers, sums_of_groups
 from idiolect.collaborate.quadratic import Sample
 
 MOST_NUMBERS = 500_000_000  # rows times squared coefficients: beyond it folds are quicker
@@ -34,12 +34,10 @@ def left_out_losses(sample: Sample, models: np.ndarray, penalty: float, fitted: 
 
     Without `fitted` every client's model is that of its own rows, each counted once.
     """
-    losses = np.empty(len(sample.owner))
-    for first, last in pieces(sample.starts, max(NUMBERS_AT_ONCE // sample.size**2, 1)):
-        rows = slice(sample.starts[first], sample.starts[last])
-        part = sample.some_agents(np.arange(first, last))
-        some = None if fitted is None else Fitted(fitted.hessians[first:last], fitted.own[first:last])
-        losses[rows] = _losses(part, models[first:last], sample.ridge(penalty), some)
+    losses, agents = np.empty(len(sample.owner)), np.arange(sample.agents)
+    for place, rows, _ in sample.groups.pieces():
+        some = None if fitted is None else Fitted(*(part[place] for part in fitted))
+        losses[rows] = _losses(sample.some_agents(agents[place]), models[place], sample.ridge(penalty), some)
     return losses
 
 
@@ -47,26 +45,18 @@ def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitte
     if not len(sample.owner):
         return np.zeros(0)
     block, holder = sample.blocks
-    order = np.argsort(block, kind="stable")  # blocks of one client stand together
-    starts = np.searchsorted(block[order], np.arange(len(holder) + 1))
-    design, goals, owner = sample.design[order], sample.goals[order], sample.owner[order]
-    answers = own_answers(sample.loss, design, models[owner])
-    gradients, hessians = (sums_of_groups(one, starts) for one in derivatives(sample.loss, design, goals, answers))
+    order, rows = sample.grouped(block, len(holder))  # blocks of one client stand together
+    answers = own_answers(sample.loss, rows.design, models[sample.owner[order]])
+    each = derivatives(sample.loss, rows.design, rows.goals, answers)
+    gradients, hessians = (sums_of_groups(one, rows.starts) for one in each)
     bounds = np.searchsorted(holder, np.arange(sample.agents + 1))
-    if fitted is None:
-        rest = sums_of_groups(hessians, bounds)[holder] - hessians
-    else:
-        gradients = fitted.own[holder][:, None] * gradients
-        rest = fitted.hessians[holder] - fitted.own[holder][:, None, None] * hessians
-    places = np.arange(len(ridge))
-    rest[:, places, places] += ridge
-    trace = np.trace(rest, axis1=1, axis2=2) / len(ridge)
-    rest[:, places, places] += (1e-10 * trace + 1e-30)[:, None]
+    whole, own = (sums_of_groups(hessians, bounds), np.ones(sample.agents)) if fitted is None else fitted
+    weight = own[holder][:, None]
     # one Newton step from the optimum of all rows to that of the others: at the optimum the gradient of the others is
     # minus that of the block, so that no model is fitted anew
-    moved = models[holder] + np.linalg.solve(rest, gradients[..., None])[..., 0]
+    moved = models[holder] + newton_steps(weight * gradients, whole[holder] - weight[..., None] * hessians, ridge)
     if fitted is None:
         moved[np.diff(bounds)[holder] == 1] = 0.0  # nothing is left to learn from
-    losses = np.empty(len(owner))
-    losses[order] = sample.loss.row_losses(own_answers(sample.loss, design, moved[block[order]]), goals)
+    losses = np.empty(len(order))
+    losses[order] = sample.loss.row_losses(own_answers(sample.loss, rows.design, moved[rows.owner]), rows.goals)
     return losses

@@ -17,10 +17,10 @@ from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import Sample, common_model, expand, quick_models, row_weights
 from idiolect.collaborate.weights import (
     Effort,
-    answer_losses,
     candidates,
     exchange_of,
     held_out_answers,
+    held_out_losses,
     mixed,
     stack,
 )
@@ -40,60 +40,50 @@ class Found(NamedTuple):
     held_out: dict[str, float]  # mean held-out loss of each candidate, over clients
 
 
-class _Judged(NamedTuple):
-    """What every candidate's models answer on every row, without its fold, and the blocks of each fold."""
-
-    names: list[str]
-    outputs: np.ndarray  # (rows, candidates, outputs)
-    blocks: list[list[np.ndarray]]  # per fold
-    exchange: Exchange
-
-
-def learn_many(
-    sample: Sample, penalty: float, effort: Effort, report: Report = lambda label, done, total: None
-) -> Found:
+def learn_many(sample: Sample, penalty: float, effort: Effort, report: Report) -> Found:
     """Blocks, candidates inside them, and per block their best mixture on held-out rows."""
     point = common_model(sample, penalty)  # one for all: sums at several points would tell a client's rows
-    judged = _judge_candidates(sample, point, penalty, effort, report)
+    names, outputs, fold_blocks, judging = _judge_candidates(sample, point, penalty, effort, report)
     losses = np.empty(len(sample.owner))
-    for fold, blocks in enumerate(judged.blocks):
+    for fold, blocks in enumerate(fold_blocks):
         inside = sample.fold == fold
         for members in blocks:  # the mixture has not seen the fold either
             rows = sample.rows_of(members)
             apart, here = rows[~inside[rows]], rows[inside[rows]]
-            mixture = stack(sample.some_agents(members).take(~inside[rows]), judged.outputs[apart])
-            answers = np.einsum("rco,c->ro", judged.outputs[here], mixture)
+            mixture = stack(sample.some_agents(members).take(~inside[rows]), outputs[apart])
+            answers = np.einsum("rco,c->ro", outputs[here], mixture)
             losses[here] = sample.loss.row_losses(answers, sample.goals[here])
     blocks, exchange = split_into_blocks(sample, penalty, BLOCK)
-    exchange = exchange + judged.exchange
+    exchange = exchange + judging
     models, found = np.empty((sample.agents, sample.size)), []
-    totals = np.zeros(len(judged.names))
+    totals = np.zeros(len(names))
     for number, members in enumerate(blocks):
         part = sample.some_agents(members)
-        mixture = stack(part, judged.outputs[sample.rows_of(members)])
+        mixture = stack(part, outputs[sample.rows_of(members)])
         expansion = expand(part, point)
         family = candidates(part, expansion, penalty, effort)
-        every = [quick_models(part, expansion, row_weights(one.shares, part.counts), penalty) for one in family]
-        models[members] = np.einsum("c,cap->ap", mixture, np.stack(every))
+        weights = [row_weights(shares, part.counts) for shares in family.values()]
+        every = np.stack([quick_models(part, expansion, own, penalty) for own in weights])
+        models[members] = np.einsum("c,cap->ap", mixture, every)
         # in single precision: many matrices wait for the end
         found.append((members, mixed(mixture, family).astype(np.float32)))
         totals += mixture * len(members)
         exchange = exchange + exchange_of(part, effort)
         report("blocks", sample.folds * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
-    means = [sample.means(answer_losses(sample, judged.outputs[:, place])).mean() for place in range(len(judged.names))]
     lists = listed(found, sample.agents, exchange, LEAST_SHARE)
-    mixtures = dict(zip(judged.names, (totals / sample.agents).tolist()))
-    return Found(losses, lists, models, mixtures, dict(zip(judged.names, map(float, means))))
+    mixtures = dict(zip(names, (totals / sample.agents).tolist()))
+    return Found(losses, lists, models, mixtures, held_out_losses(sample, names, outputs))
 
 
-def _judge_candidates(sample: Sample, point: np.ndarray, penalty: float, effort: Effort, report: Report) -> _Judged:
-    """Blocks and candidates without each fold in turn, asked about its rows."""
-    outputs, names, all_blocks = np.zeros(0), list[str](), []
-    exchange = Exchange()
-    places = np.arange(len(sample.owner))
+def _judge_candidates(
+    sample: Sample, point: np.ndarray, penalty: float, effort: Effort, report: Report
+) -> tuple[list[str], np.ndarray, list[list[np.ndarray]], Exchange]:
+    """Names of the candidates, (rows, candidates, outputs) what their models answer without a row's fold, blocks of
+    each fold, and what it has cost."""
+    outputs, names, all_blocks, exchange = np.zeros(0), list[str](), [], Exchange()
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
-        there = places[sample.fold == fold]
+        there = np.flatnonzero(sample.fold == fold)
         blocks, cost = split_into_blocks(training, penalty, BLOCK)
         exchange = exchange + cost
         for number, members in enumerate(blocks):
@@ -102,10 +92,10 @@ def _judge_candidates(sample: Sample, point: np.ndarray, penalty: float, effort:
             family = candidates(part, expansion, penalty, effort)
             answers = held_out_answers(part, asked, expansion, family, penalty)
             if not names:
-                names = [one.name for one in family]
+                names = list(family)
                 # in single precision: rows x candidates x outputs is the largest array of all
                 outputs = np.zeros((len(sample.owner), *answers.shape[1:]), np.float32)
             outputs[there[judged.rows_of(members)]] = answers
             report("blocks", fold * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
         all_blocks.append(blocks)
-    return _Judged(names, outputs, all_blocks, exchange)
+    return names, outputs, all_blocks, exchange

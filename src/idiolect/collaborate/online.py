@@ -48,27 +48,19 @@ class OnlineWeights:
         self.folds, self.penalty, self.seed = folds, penalty, seed
         self.shares = alone(agents)
         self.history: list[Estimation] = []
-        self._next = first * agents
-        self._inputs: list[list[np.ndarray]] = [[] for _ in range(agents)]
-        self._targets: list[list[np.ndarray]] = [[] for _ in range(agents)]
-        self._rows = 0
+        self._next, self._rows = first * agents, 0
+        self._arrived: list[Rows] = []
 
     @property
     def exchange(self) -> Exchange:
         """What all estimates so far have sent."""
-        total = Exchange()
-        for one in self.history:
-            total = total + one.exchange
-        return total
+        return sum((one.exchange for one in self.history), Exchange())
 
     def add(self, rows: Rows) -> bool:
         """Take new rows of every client; True where Lambda was estimated anew."""
         if rows.clients != self.agents:
             raise RequestError(f"New rows must be those of {self.agents} clients, got {rows.clients}.")
-        for agent in range(self.agents):
-            inputs, targets = rows.of(agent)
-            self._inputs[agent].append(np.asarray(inputs))
-            self._targets[agent].append(np.asarray(targets))
+        self._arrived.append(rows)
         self._rows += len(rows.targets)
         if self._rows < self._next:
             return False
@@ -90,7 +82,7 @@ class OnlineWeights:
         """All rows so far, client by client."""
         if self._rows == 0:
             raise RequestError("No rows have arrived yet; add some before estimating.")
-        inputs = [np.concatenate(parts) for parts in self._inputs]
-        targets = [np.concatenate(parts) for parts in self._targets]
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in targets])]).astype(np.int64)
-        return Rows(np.concatenate(inputs), np.concatenate(targets), offsets)
+        parts = [part.of(agent) for agent in range(self.agents) for part in self._arrived]
+        inputs, targets = (np.concatenate(every) for every in zip(*parts))
+        counts = np.sum([part.counts for part in self._arrived], axis=0)
+        return Rows(inputs, targets, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import NUMBERS_AT_ONCE, weighted_hessians, weighted_optima
+from idiolect.collaborate.batched import NUMBERS_AT_ONCE
 from idiolect.collaborate.blocks import Neighbourhoods, listed
 from idiolect.collaborate.leave_out import Fitted, is_quick, left_out_losses
 from idiolect.collaborate.many import Report, learn_many
@@ -23,7 +22,6 @@ from idiolect.collaborate.quadratic import (
 )
 from idiolect.collaborate.weights import QUICK, THOROUGH, Learned, exchange_of, learn_weights
 from idiolect.core.checks import RequestError
-from idiolect.theory.convex import MatrixRows
 
 OPTIONS = ("alone", "everybody", "neighbours")
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # in rows: (penalty/2) |V|^2 beside the sum of losses; strongest first
@@ -89,8 +87,7 @@ def _try_heard(sample: Sample, penalties: tuple[float, ...], most_pairs: int, re
     chosen, losses = {}, np.empty((len(sample.owner), 3))
     by_row = is_quick(sample)
     for place, way in enumerate(OPTIONS[:2]):
-        solve = _fit_alone if way == "alone" else _fit_together
-        tried = _by_rows(sample, way, penalties) if by_row else _by_folds(sample, solve, penalties)
+        tried = (_by_rows if by_row else _by_folds)(sample, way, penalties)
         best = int(np.argmin(sample.means(tried).mean(axis=0)))
         chosen[way], losses[:, place] = penalties[best], tried[:, best]
         report("ways", place + 1, 2)
@@ -135,8 +132,7 @@ def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
     start = np.tile(common_model(sample, penalty), (len(weights), 1))
     kept = _counted(weights)
     if _small(sample):
-        ridge, per_row = sample.ridge(penalty), kept[:, sample.owner]
-        return weighted_optima(sample.loss, sample.design, sample.goals, per_row, ridge, start)
+        return sample.for_models(kept).optima(sample.ridge(penalty), start)
     return np.stack([optimum(sample, row, penalty, one) for row, one in zip(kept, start)])
 
 
@@ -148,14 +144,10 @@ def _small(sample: Sample) -> bool:
 
 def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.ndarray:
     """(models, size, size) of the weighted losses."""
-    loss = sample.loss
     if _small(sample):
-        return weighted_hessians(loss, sample.design, sample.goals, weights[:, sample.owner], models)
-    found = []
-    for row, model in zip(weights, models):
-        part = sample.take(row[sample.owner] > 0)
-        found.append(loss.hessian(MatrixRows(part.design, part.goals, row[part.owner]), model.reshape(loss.shape)))
-    return np.stack(found)
+        return sample.for_models(weights).hessians(models)
+    shaped = models.reshape(-1, *sample.loss.shape)
+    return np.stack([sample.loss.hessian(sample.for_model(row), model) for row, model in zip(weights, shaped)])
 
 
 def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
@@ -171,9 +163,6 @@ def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
     }
 
 
-Solver = Callable[[Sample, float, np.ndarray | None], np.ndarray]  # (sample, penalty, start or None) to models
-
-
 def _fit_alone(sample: Sample, penalty: float, start: np.ndarray | None) -> np.ndarray:
     if start is None:
         start = np.tile(common_model(sample, penalty), (sample.agents, 1))
@@ -185,28 +174,29 @@ def _fit_together(sample: Sample, penalty: float, start: np.ndarray | None) -> n
     return np.tile(optimum(sample, np.ones(sample.agents), penalty, first), (sample.agents, 1))
 
 
+_SOLVERS = {"alone": _fit_alone, "everybody": _fit_together}
+
+
 def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
     """(rows, penalties) losses of training alone or with all, every row left out in turn."""
     losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
-    loss, rows = sample.loss, MatrixRows(sample.design, sample.goals, np.ones(len(sample.owner)))
+    loss, rows = sample.loss, sample.for_model(np.ones(sample.agents))
     for place, penalty in enumerate(penalties):
-        if way == "alone":
-            models = _fit_alone(sample, penalty, models)
-        else:
-            models = _fit_together(sample, penalty, models)
+        models = _SOLVERS[way](sample, penalty, models)
+        if way == "everybody":
             whole = loss.hessian(rows, models[0].reshape(loss.shape))
             fitted = Fitted(np.broadcast_to(whole, (sample.agents, *whole.shape)), np.ones(sample.agents))
         losses[:, place] = left_out_losses(sample, models, penalty, fitted)
     return losses
 
 
-def _by_folds(sample: Sample, solve: Solver, penalties: tuple[float, ...]) -> np.ndarray:
+def _by_folds(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
     """(rows, penalties) losses of every row under models fitted without its fold."""
     losses = np.empty((len(sample.owner), len(penalties)))
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         models: np.ndarray | None = None
         for place, penalty in enumerate(penalties):
-            models = solve(training, penalty, models)
+            models = _SOLVERS[way](training, penalty, models)
             losses[sample.fold == fold, place] = score_own(judged, models)
     return losses

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import MOST_STEPS, group_derivatives, group_optima, own_answers, sums_of_groups
+from idiolect.collaborate.batched import MOST_STEPS, Groups, Weighted, own_answers, sums_of_groups
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
@@ -59,6 +59,27 @@ class Sample:
         """(clients + 1,) where each client's rows begin."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
+    @property
+    def groups(self) -> Groups:
+        """The rows client by client."""
+        return Groups(self.loss, self.design, self.goals, self.starts)
+
+    def grouped(self, label: np.ndarray, amount: int) -> tuple[np.ndarray, Groups]:
+        """(rows,) the order of the rows by labels 0 to amount - 1, and the rows so."""
+        # a stable sort: rows of a group keep their order, and sums over them their rounding
+        order = np.argsort(label, kind="stable")
+        starts = np.searchsorted(label[order], np.arange(amount + 1))
+        return order, Groups(self.loss, self.design[order], self.goals[order], starts)
+
+    def for_model(self, weights: np.ndarray) -> MatrixRows:
+        """The rows under one model, those that count; `weights` are what one row of each client counts."""
+        rows = self.take(weights[self.owner] > 0)
+        return MatrixRows(rows.design, rows.goals, weights[rows.owner])
+
+    def for_models(self, weights: np.ndarray) -> Weighted:
+        """The rows under several models; `weights` are what one row of each client counts in each."""
+        return Weighted(self.loss, self.design, self.goals, weights[:, self.owner])
+
     @cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:
         """(rows,) numbers of the blocks, client by client, whatever they are called; (blocks,) the client of each."""
@@ -75,7 +96,7 @@ class Sample:
     @property
     def size(self) -> int:
         """Coefficients of one model."""
-        return self.loss.shape[0] * self.loss.shape[1]
+        return self.loss.size
 
     def ridge(self, penalty: float) -> np.ndarray:
         """(size,) the penalty's diagonal; a bias is free, but for a trace that ends the flight of a single class."""
@@ -119,8 +140,7 @@ class Sample:
 
     def means(self, values: np.ndarray) -> np.ndarray:
         """Row values averaged per client; 0 for one without rows."""
-        counts = np.maximum(self.counts, 1)
-        return self.sums(values) / counts.reshape(-1, *[1] * (values.ndim - 1))
+        return self.sums(values) / np.maximum(self.counts, 1).reshape(-1, *[1] * (values.ndim - 1))
 
 
 def make_sample(
@@ -130,10 +150,9 @@ def make_sample(
 
     A client fills fewer folds, if need be one, so that each has at least `least` rows.
     """
-    size = loss.shape[0] * loss.shape[1]
-    if size > MOST_COEFFICIENTS:
+    if loss.size > MOST_COEFFICIENTS:
         raise RequestError(
-            f"Advice on neighbours needs models of at most {MOST_COEFFICIENTS} coefficients, got {size}; "
+            f"Advice on neighbours needs models of at most {MOST_COEFFICIENTS} coefficients, got {loss.size}; "
             "name fewer features."
         )
     if folds < 2:
@@ -152,9 +171,7 @@ def make_sample(
         _, first, number = np.unique(block[places], return_index=True, return_inverse=True)
         draws = host_generator(seed, Purpose.SPLIT, twin)
         chance = draws.permutation(len(first))[np.argsort(np.argsort(first))]  # by place among the sorted rows
-        order = np.lexsort((chance, label[places][first]))
-        place = np.empty(len(first), np.int64)
-        place[order] = np.arange(len(first))
+        place = np.argsort(np.lexsort((chance, label[places][first])))
         start = int(draws.integers(folds))
         fold[places] = _dealt(place[number], folds, least, start)
     copies = any(twin != agent for agent, (twin, _) in enumerate(twins))
@@ -211,22 +228,16 @@ class Expansion(NamedTuple):
 
 def expand(sample: Sample, point: np.ndarray) -> Expansion:
     """Gradients and Hessians of every client and fold at one point."""
-    loss, shape = sample.loss, (sample.agents, sample.folds)
-    cells = sample.owner * sample.folds + sample.fold
-    # a stable sort: rows of a cell keep their order, and sums over them their rounding
-    order = np.argsort(cells, kind="stable")
-    starts = np.searchsorted(cells[order], np.arange(sample.agents * sample.folds + 1))
-    design, goals, coefficients = sample.design[order], sample.goals[order], point.reshape(loss.shape)
+    loss, shape, coefficients = sample.loss, (sample.agents, sample.folds), point.reshape(sample.loss.shape)
+    _, cells = sample.grouped(sample.owner * sample.folds + sample.fold, sample.agents * sample.folds)
     if sample.size <= FEW_COEFFICIENTS:
-        answers = loss.outputs(design, coefficients)
-        gradients, hessians = group_derivatives(loss, design, goals, answers, starts)
+        gradients, hessians = cells.derivatives_at(loss.outputs(cells.design, coefficients))
         return Expansion(point, gradients.reshape(*shape, -1), hessians.reshape(*shape, sample.size, -1))
     gradients = np.zeros((*shape, sample.size))
     hessians = np.zeros((*shape, sample.size, sample.size))
-    for cell in np.flatnonzero(np.diff(starts)):
-        rows = slice(starts[cell], starts[cell + 1])
-        place = divmod(int(cell), sample.folds)
-        part = MatrixRows(design[rows], goals[rows], np.ones(starts[cell + 1] - starts[cell]))
+    for cell in np.flatnonzero(np.diff(cells.starts)):
+        rows, place = slice(*cells.starts[cell : cell + 2]), divmod(int(cell), sample.folds)
+        part = MatrixRows(cells.design[rows], cells.goals[rows], np.ones(len(cells.goals[rows])))
         # of large models cell by cell: Hessians of single rows would not fit into memory
         gradients[place] = loss.gradient(part, coefficients).reshape(-1)
         hessians[place] = loss.hessian(part, coefficients)
@@ -245,11 +256,6 @@ def quick_models(
     curvature[:, places, places] += ridge + _TINY * scale[:, None]
     gradient = weights @ gradients + ridge * expansion.point
     return expansion.point - np.linalg.solve(curvature, gradient[..., None])[..., 0]
-
-
-def own_weights(sample: Sample) -> np.ndarray:
-    """a = identity: every client its own rows."""
-    return np.eye(sample.agents)
 
 
 def row_weights(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -291,14 +297,10 @@ def score_own(sample: Sample, models: np.ndarray) -> np.ndarray:
 
 def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
     """(clients, size): every client's optimum on its own rows; few coefficients: all clients at once."""
-    ridge = sample.ridge(penalty)
     if sample.size <= FEW_COEFFICIENTS:
-        return group_optima(sample.loss, sample.design, sample.goals, sample.starts, ridge, start)
-    found = [
-        optimum(sample.some_agents(np.array([agent])), np.ones(1), penalty, start[agent])
-        for agent in range(sample.agents)
-    ]
-    return np.stack(found)
+        return sample.groups.optima(sample.ridge(penalty), start)
+    each = (sample.some_agents(np.array([agent])) for agent in range(sample.agents))
+    return np.stack([optimum(one, np.ones(1), penalty, first) for one, first in zip(each, start)])
 
 
 def common_model(sample: Sample, penalty: float) -> np.ndarray:
@@ -308,22 +310,20 @@ def common_model(sample: Sample, penalty: float) -> np.ndarray:
 
 def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray) -> np.ndarray:
     """argmin sum_j a_j (rows of j) + (penalty/2) |V|^2 by Newton steps, halved until the value falls."""
-    mine = sample.take(weights[sample.owner] > 0)
-    loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
-    weighed = MatrixRows(mine.design, mine.goals, per_row)
-    if len(mine.owner) == 0:
+    loss, rows, ridge = sample.loss, sample.for_model(weights), sample.ridge(penalty)
+    if len(rows.weights) == 0:
         return np.zeros(sample.size)  # all that a penalty alone asks for
 
     def value(point: np.ndarray) -> float:
         with np.errstate(over="ignore"):
-            rows = loss.row_losses(loss.outputs(mine.design, point.reshape(loss.shape)), mine.goals)
-            return float(per_row @ rows + 0.5 * (ridge * point) @ point)
+            losses = loss.row_losses(loss.outputs(rows.design, point.reshape(loss.shape)), rows.goals)
+            return float(rows.weights @ losses + 0.5 * (ridge * point) @ point)
 
     point, now = start.copy(), value(start)
     for _ in range(MOST_STEPS):
         coefficients = point.reshape(loss.shape)
-        gradient = loss.gradient(weighed, coefficients).reshape(-1) + ridge * point
-        curvature = loss.hessian(weighed, coefficients) + np.diag(ridge)
+        gradient = loss.gradient(rows, coefficients).reshape(-1) + ridge * point
+        curvature = loss.hessian(rows, coefficients) + np.diag(ridge)
         # a direction without curvature (an unpenalised bias of a class without rows) stays where it is
         curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
         step = np.linalg.solve(curvature, gradient)

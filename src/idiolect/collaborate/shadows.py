@@ -34,10 +34,6 @@ class Shadow(NamedTuple):
         """Sent in all."""
         return self.means.size + 2
 
-    def steps(self) -> np.ndarray:
-        """The means as a step function on the common grid, all directions one after the other."""
-        return _steps(self.means)
-
 
 def refuse_few_rows(counts: np.ndarray, least: int, names: Sequence[str] | None = None) -> None:
     """RequestError for a client whose summary would be its rows."""
@@ -67,7 +63,7 @@ def describe(rows: Rows, shadows: np.ndarray, draws: np.random.Generator) -> lis
         own = shadows[first:last]
         bins = int(_bins(len(own)))
         order = draws.permutation(len(own))
-        one, other = (_steps(_bin_means(own[part], bins)) for part in (order[::2], order[1::2]))
+        one, other = (steps(_bin_means(own[part], bins)) for part in (order[::2], order[1::2]))
         found.append(Shadow(_bin_means(own, bins), float(np.abs(one - other).mean()), len(own)))
     return found
 
@@ -81,5 +77,6 @@ def _bin_means(values: np.ndarray, bins: int) -> np.ndarray:
     return np.stack([part.mean(axis=0) for part in np.array_split(np.sort(values, axis=0), bins)])
 
 
-def _steps(means: np.ndarray) -> np.ndarray:
+def steps(means: np.ndarray) -> np.ndarray:
+    """The means as a step function on the common grid, all directions one after the other."""
     return means[(GRID * len(means)).astype(int)].reshape(-1)

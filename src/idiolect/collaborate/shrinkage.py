@@ -10,6 +10,7 @@ centre are fitted to all clients by expectation maximization.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +72,9 @@ def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray, luck: np
     sizes = 1 / np.maximum(counts, 1)
     typical_size = 1 / float(sizes.mean())
     sizes = sizes * typical_size
-    features = _features(sizes)
+    # what the centre may depend on
+    terms = 2 if len(sizes) >= _ENOUGH and np.ptp(sizes) > 1e-12 else 1
+    features = np.stack([np.ones(len(sizes)), sizes], axis=1)[:, :terms]
     prior = fit_prior(scaled, scaled_noise, sizes, features, typical_size)
     parts = []
     for first in range(0, len(measured), _AT_ONCE):
@@ -79,12 +82,6 @@ def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray, luck: np
         parts.append(_posterior(prior, scaled[some], scaled_noise[some], sizes[some], features[some], luck[some]))
     expected, low, high, ahead = (np.concatenate(part) for part in zip(*parts))
     return Shrunk(expected * unit, low * unit, high * unit, ahead)
-
-
-def _features(sizes: np.ndarray) -> np.ndarray:
-    """(clients, terms): what the centre may depend on."""
-    terms = 2 if len(sizes) >= _ENOUGH and np.ptp(sizes) > 1e-12 else 1
-    return np.stack([np.ones(len(sizes)), sizes], axis=1)[:, :terms]
 
 
 def _laws(measured: np.ndarray, by_size: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -131,7 +128,8 @@ def fit_prior(
     for _ in range(_ITERATIONS):
         residual = measured - features @ coefficients
         fit = normalizer - 0.5 * np.einsum("ai,alij,aj->al", residual, precision, residual, optimize=True)
-        belief, value = _normalized(np.log(np.maximum(weights, 1e-300)) + fit)
+        fit = np.log(np.maximum(weights, 1e-300)) + fit
+        belief, value = softmax(fit, axis=1), float(logsumexp(fit, axis=1).sum())
         weights = (belief.sum(axis=0) + _PRIOR_AGENTS / laws) / (len(measured) + _PRIOR_AGENTS)
         trust = np.einsum("al,alij->aij", belief, precision)
         matrix = np.einsum("af,ag,aij->figj", features, features, trust).reshape(features.shape[1] * gains, -1)
@@ -145,11 +143,6 @@ def fit_prior(
     return prior._replace(coefficients=coefficients, uncertainty=inverse, weights=weights)
 
 
-def _normalized(logs: np.ndarray) -> tuple[np.ndarray, float]:
-    """Probabilities along the last axis from their logarithms, and the total log likelihood."""
-    return softmax(logs, axis=1), float(logsumexp(logs, axis=1).sum())
-
-
 def _posterior(
     prior: Prior, measured: np.ndarray, noise: np.ndarray, sizes: np.ndarray, features: np.ndarray, luck: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -161,7 +154,7 @@ def _posterior(
     centre = features @ prior.coefficients
     residual = measured - centre
     fit = -0.5 * (np.linalg.slogdet(total)[1] + np.einsum("ai,alij,aj->al", residual, inverse, residual, optimize=True))
-    belief, _ = _normalized(np.log(np.maximum(prior.weights, 1e-300)) + fit)
+    belief = softmax(np.log(np.maximum(prior.weights, 1e-300)) + fit, axis=1)
     keep = spreads @ inverse
     means = centre[:, None] + np.einsum("alij,aj->ali", keep, residual)
     # the centre is uncertain itself, and every client leans on it as far as it is not believed
@@ -195,10 +188,8 @@ def _ahead(belief: np.ndarray, means: np.ndarray, covariance: np.ndarray) -> np.
     agents, _, gains = means.shape
     contrasts = np.vstack([np.zeros(gains), np.eye(gains)])
     found = np.ones((agents, gains + 1, gains + 1))
-    for one in range(gains + 1):
-        for other in range(gains + 1):
-            along = contrasts[one] - contrasts[other]
-            if one != other:
-                scale = np.sqrt(np.maximum(np.einsum("i,alij,j->al", along, covariance, along), 1e-24))
-                found[:, one, other] = (belief * ndtr(means @ along / scale)).sum(axis=1)
+    for one, other in itertools.permutations(range(gains + 1), 2):
+        along = contrasts[one] - contrasts[other]
+        scale = np.sqrt(np.maximum(np.einsum("i,alij,j->al", along, covariance, along), 1e-24))
+        found[:, one, other] = (belief * ndtr(means @ along / scale)).sum(axis=1)
     return found

@@ -65,9 +65,7 @@ def savings(verdicts: list[Verdict], ways: tuple[str, ...]) -> dict[str, Estimat
 
 def _mean(splits: list[np.ndarray]) -> Estimate:
     values = np.stack(splits)
-    present = ~np.isnan(values)
-    kept = present.any(axis=0)
-    each = np.where(present, values, 0.0).sum(axis=0)[kept] / present.sum(axis=0)[kept]
+    each = np.nanmean(values[:, ~np.isnan(values).all(axis=0)], axis=0)
     low, high = bootstrap_interval(each, host_generator(0, Purpose.BOOTSTRAP))
     return Estimate(float(each.mean()) if each.size else float("nan"), low, high)
 

@@ -10,6 +10,7 @@ others tell nothing it costs next to nothing to have asked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from idiolect.collaborate.quadratic import (
     Sample,
     common_model,
     expand,
-    own_weights,
     quick_models,
     row_weights,
     score,
@@ -47,11 +47,7 @@ THOROUGH = Effort()
 QUICK = Effort(groups=(2, 5), sortings=2)  # inside blocks of many clients that are alike already
 
 
-class Candidate(NamedTuple):
-    """One way to share: its name and its row-stochastic matrix."""
-
-    name: str
-    shares: np.ndarray  # (clients, clients) lambda_ij
+Family = dict[str, np.ndarray]  # ways to share by name: row-stochastic matrices lambda_ij, (clients, clients)
 
 
 class Learned(NamedTuple):
@@ -78,8 +74,7 @@ def neighbourhood(excess: Excess, counts: np.ndarray, width: float) -> np.ndarra
 
     The excess is held out, hence already cleared of noise on average.
     """
-    evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
-    kernel = np.exp(-evidence / width)
+    kernel = np.exp(-np.maximum(evidence_in_nats(excess, counts), 0.0) / width)
     np.fill_diagonal(kernel, 1.0)
     shares = kernel * np.maximum(counts, 1)
     return shares / shares.sum(axis=1, keepdims=True)
@@ -91,7 +86,7 @@ def evidence_in_nats(excess: Excess, counts: np.ndarray) -> np.ndarray:
     return excess.value / (noise[:, None] + noise)
 
 
-def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess, effort: Effort) -> list[Candidate]:
+def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess, effort: Effort) -> Family:
     """Mixtures of K tasks: clients sorted into K groups by a tree over the pairs, then by what serves them best.
 
     r_ik ~ share_k exp(-n_i (excess of group k's model on i's rows) / noise_k) noise_k^(-d/2), d coefficients: the
@@ -99,17 +94,17 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
     lambda_ij = sum_k r_ik r_jk n_j / (rows of group k).
     """
     counts = sample.counts
-    known = sorted({min(amount, sample.agents) for amount in effort.groups if amount < sample.agents})
+    known = sorted({amount for amount in effort.groups if amount < sample.agents})
     if not known:
-        return []
+        return {}
     evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
     # a tree needs one distance per pair; evidence differs by who judges whom
     distance = (evidence + evidence.T) / 2
     tree = linkage(squareform(distance, checks=False), "complete")
-    own = quick_models(sample, expansion, own_weights(sample), penalty)
+    own = quick_models(sample, expansion, np.eye(sample.agents), penalty)
     least = sample.sums(score_own(sample, own))
     parts = [sample.only(fold) for fold in range(sample.folds)]
-    found = []
+    found = {}
     for amount in known:
         # the tree only starts the sorting, which ends at a local optimum: groups that begin apart stay apart
         label = fcluster(tree, amount, "maxclust") - 1
@@ -125,7 +120,7 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
             belonging /= belonging.sum(axis=1, keepdims=True)
         held = np.maximum(belonging.T @ counts, 1e-300)
         shares = (belonging / held) @ (belonging.T * counts)
-        found.append(Candidate(f"{amount} groups", shares / shares.sum(axis=1, keepdims=True)))
+        found[f"{amount} groups"] = shares / shares.sum(axis=1, keepdims=True)
     return found
 
 
@@ -141,13 +136,12 @@ def _group_losses(
     return total
 
 
-def candidates(sample: Sample, expansion: Expansion, penalty: float, effort: Effort = THOROUGH) -> list[Candidate]:
+def candidates(sample: Sample, expansion: Expansion, penalty: float, effort: Effort = THOROUGH) -> Family:
     """The family, from alone to all together, found on these rows."""
     excess, counts = pairwise_excess(sample, expansion, penalty), sample.counts
-    family = [Candidate("alone", alone(sample.agents))]
-    family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in effort.widths]
-    family += grouped(sample, expansion, penalty, excess, effort)
-    return [*family, Candidate("everybody", together(counts))]
+    widths = {f"width {width:g}": neighbourhood(excess, counts, width) for width in effort.widths}
+    groups = grouped(sample, expansion, penalty, excess, effort)
+    return {"alone": alone(sample.agents), **widths, **groups, "everybody": together(counts)}
 
 
 def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
@@ -157,7 +151,7 @@ def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
     """
     answers, rows = [], []
     whole = expand(sample, common_model(sample, penalty))
-    fold_families: list[list[Candidate]] = []
+    fold_families: list[Family] = []
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         expansion = whole.leaving(fold)
@@ -176,14 +170,8 @@ def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
             for fold in range(sample.folds)
         ]
     )
-    losses = [sample.means(answer_losses(sample, outputs[:, place])).mean() for place in range(outputs.shape[1])]
-    names = [candidate.name for candidate in family]
-    return Learned(
-        mixed(mixture, family),
-        dict(zip(names, mixture.tolist())),
-        dict(zip(names, map(float, losses))),
-        fold_shares,
-    )
+    losses = held_out_losses(sample, family, outputs)
+    return Learned(mixed(mixture, family), dict(zip(family, mixture.tolist())), losses, fold_shares)
 
 
 def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
@@ -210,20 +198,28 @@ def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
     return Exchange(once, 0, least, reveals) + (Exchange(each, 0, least, reveals) + judged).times(passes)
 
 
-def mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
+def mixed(mixture: np.ndarray, family: Family) -> np.ndarray:
     """(clients, clients) shares of a mixture of candidates."""
-    return np.einsum("c,cij->ij", mixture, np.stack([candidate.shares for candidate in family]))
+    return np.einsum("c,cij->ij", mixture, np.stack(list(family.values())))
 
 
 def held_out_answers(
-    training: Sample, judged: Sample, expansion: Expansion, family: list[Candidate], penalty: float
+    training: Sample, judged: Sample, expansion: Expansion, family: Family, penalty: float
 ) -> np.ndarray:
     """(rows, candidates, outputs): what every candidate's models answer on rows that they have not seen."""
     found = []
-    for candidate in family:
-        models = quick_models(training, expansion, row_weights(candidate.shares, training.counts), penalty)
+    for shares in family.values():
+        models = quick_models(training, expansion, row_weights(shares, training.counts), penalty)
         found.append(own_answers(judged.loss, judged.design, models[judged.owner]))
     return np.stack(found, axis=1)
+
+
+def held_out_losses(sample: Sample, names: Iterable[str], outputs: np.ndarray) -> dict[str, float]:
+    """Mean loss of each candidate's answers, (rows, candidates, outputs), over clients."""
+    answers = dict(zip(names, np.moveaxis(outputs, 1, 0)))
+    return {
+        name: float(sample.means(sample.loss.row_losses(own, sample.goals)).mean()) for name, own in answers.items()
+    }
 
 
 def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
@@ -232,7 +228,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
     A quadratic programme for squared losses; for log losses a few of them, each expanded where the last one ended.
     """
     per_row = 1 / np.maximum(sample.counts, 1)[sample.owner] / max(int((sample.counts > 0).sum()), 1)
-    values = [per_row @ answer_losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]
+    values = [per_row @ sample.loss.row_losses(outputs[:, place], sample.goals) for place in range(outputs.shape[1])]
     # from the best single candidate, so that a mixture is never worse on the rows that chose it
     mixture = np.eye(outputs.shape[1])[int(np.argmin(values))]
     value = min(values)
@@ -240,12 +236,12 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
         answer = np.einsum("rco,c->ro", outputs, mixture)
         moves = outputs - answer[:, None]
         gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_gradients(answer, sample.goals), per_row)
-        curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, answer, moves), per_row)
+        curvature = np.einsum("rco,rdo,r->cd", moves, sample.loss.curved(answer, sample.goals, moves), per_row)
         step = _on_simplex(gradient, curvature) - mixture
         length = 1.0
         while length > 1e-3:  # an expansion may promise too much
             tried = mixture + length * step
-            now = float(per_row @ answer_losses(sample, np.einsum("rco,c->ro", outputs, tried)))
+            now = float(per_row @ sample.loss.row_losses(np.einsum("rco,c->ro", outputs, tried), sample.goals))
             if now < value:
                 mixture, value = tried, now
                 break
@@ -253,16 +249,6 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
         else:
             break
     return mixture
-
-
-def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
-    """Second derivative of every row's loss at the answers `at`, times each move."""
-    if sample.loss.criterion == "squared":
-        return moves
-    chances = (sample.loss.row_gradients(at, sample.goals) + sample.goals)[:, None]
-    weighed = chances * moves
-    others = weighed if sample.loss.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
-    return weighed - chances * others
 
 
 def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
@@ -278,8 +264,3 @@ def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     matrix = np.vstack([root.T, np.full(len(gradient), heavy)])
     mixture, _ = nnls(matrix, np.append(wanted, heavy))
     return mixture / max(mixture.sum(), 1e-300)
-
-
-def answer_losses(sample: Sample, answers: np.ndarray) -> np.ndarray:
-    """(rows,) losses of answers, (rows, outputs)."""
-    return sample.loss.row_losses(answers, sample.goals)

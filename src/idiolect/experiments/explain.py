@@ -69,7 +69,7 @@ class Example:
     def constants(self, loss: ClientLoss) -> Constants:
         """Every client alike, whichever columns a block sees."""
         assert self.component_smoothness is not None  # `checked` fills it in
-        plain = Constants(
+        return Constants(
             client_smoothness=np.full(self.clients, self.smoothness),
             client_strong_convexity=np.full(self.clients, self.convexity),
             client_component_smoothness=np.full(self.clients, self.component_smoothness),
@@ -77,7 +77,6 @@ class Example:
             source="L', mu' and Lc' of the example",
             loss=convex_loss(loss),
         )
-        return dataclasses.replace(plain, of_columns=lambda columns: plain)
 
 
 def explain(
@@ -206,7 +205,7 @@ def _facts(
     parts = ("name", "value", "formula", "by_hand")
     return {
         "example": dataclasses.asdict(example),
-        "constants": blocks and {symbol: getattr(blocks, name) for symbol, name in _CONSTANTS.items()},
+        "constants": blocks and {**blocks.symbols, "source": blocks.source},
         "theorem": advice.theorem,
         "parameters": to_json([{part: getattr(one, part) for part in parts} for one in advice.parameters]),
         "warnings": list(advice.warnings),
@@ -216,16 +215,6 @@ def _facts(
         "at_least": least and least._asdict(),
         "ratio": _ratio(promise, least),
     }
-
-
-_CONSTANTS = {
-    "mu": "strong_convexity",
-    "L^w": "shared_smoothness",
-    "L^beta": "personal_smoothness",
-    "Lc^w": "component_shared_smoothness",
-    "Lc^beta": "component_personal_smoothness",
-    "source": "source",
-}
 
 
 def _prediction(promise: Prediction | None) -> Facts | None:

@@ -5,7 +5,7 @@ from idiolect.models.adapters import from_equinox as from_equinox
 from idiolect.models.adapters import from_flax as from_flax
 from idiolect.models.cnn import CNN as CNN
 from idiolect.models.linear import Linear as Linear
-from idiolect.models.location import Location as Location
+from idiolect.models.linear import Location as Location
 from idiolect.models.mlp import MLP as MLP
 from idiolect.models.model import Model as Model
 from idiolect.models.recurrent import CharacterLSTM as CharacterLSTM

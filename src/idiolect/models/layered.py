@@ -58,7 +58,7 @@ class Layered(Model):
 
     def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs for a batch of inputs: one row each."""
-        return self.forward(self._with(params), inputs)
+        return self.watch(params, inputs, lambda name, flow: None)
 
     def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """The same, with what is random in training."""
@@ -83,19 +83,19 @@ class Layered(Model):
 
     def represent(self, params: Params, inputs: Array) -> Array:
         """What the last layer sees."""
-        seen = []
-        own = self._with(params)
-
-        def watched(name: str, flow: Array) -> Array:
-            seen.append(flow)
-            return own(name, flow)
-
-        self.forward(watched, inputs)
+        seen: list[Array] = []
+        self.watch(params, inputs, lambda name, flow: seen.append(flow))
         return seen[-1]
 
-    def _with(self, params: Params) -> Call:
+    def watch(self, params: Params, inputs: Array, see: Callable[[str, Any], None]) -> Array:
+        """`apply`, where `see(name, flow)` is told what reaches each layer."""
         layers = self.named_layers
-        return lambda name, flow: layers[name].apply(params[name], flow)
+
+        def call(name: str, flow: Array) -> Array:
+            see(name, flow)
+            return layers[name].apply(params[name], flow)
+
+        return self.forward(call, inputs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear and softmax regression: one matrix product."""
+"""Models that are linear in their parameters: linear and softmax regression, and the location model."""
 
 from __future__ import annotations
 
@@ -43,3 +43,26 @@ class Linear(Model):
     def represent(self, params: Params, inputs: Array) -> Array:
         """The inputs themselves, flattened."""
         return inputs.reshape(inputs.shape[0], self.features)
+
+
+@dataclasses.dataclass(frozen=True)
+class Location(Model):
+    """inputs * location, coordinate by coordinate. Under the squared loss the gradient noise does not depend on it.
+
+    For mean estimation, and for quadratics with additive noise.
+    """
+
+    features: int
+
+    @property
+    def input_width(self) -> int:
+        """As many as features."""
+        return self.features
+
+    def init(self, key: Array) -> Params:
+        """Zeros."""
+        return {"location": jnp.zeros(self.features)}
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        """(rows, features)."""
+        return inputs * params["location"][None]

@@ -30,10 +30,6 @@ class MLP(Layered):
     )
 
     @property
-    def _normalizes(self) -> bool:
-        return self.normalize != "none"
-
-    @property
     def input_width(self) -> int:
         """As many as features."""
         return self.features
@@ -44,7 +40,7 @@ class MLP(Layered):
         named: dict[str, Layer] = {}
         for place, (inside, outside) in enumerate(itertools.pairwise((self.features, *self.hidden, self.outputs or 1))):
             named[f"dense_{place}"] = Dense(inside, outside)
-            if self._normalizes and place < len(self.hidden):
+            if self.normalize != "none" and place < len(self.hidden):
                 named[f"norm_{place}"] = normalization(self.normalize, outside)
         return named
 
@@ -53,6 +49,6 @@ class MLP(Layered):
         flow = inputs.reshape(inputs.shape[0], self.features)
         for layer in range(len(self.hidden)):
             flow = call(f"dense_{layer}", flow)
-            flow = jax.nn.relu(call(f"norm_{layer}", flow) if self._normalizes else flow)
+            flow = jax.nn.relu(call(f"norm_{layer}", flow) if self.normalize != "none" else flow)
         flow = call(f"dense_{len(self.hidden)}", flow)
         return flow if self.outputs else flow[:, 0]

@@ -38,10 +38,11 @@ class Model(abc.ABC):
         """`train`, and what running statistics become, by dotted path; rows whose mask is 0 count for nothing."""
         return self.train(key, params, inputs), {}
 
-    @property
+    @functools.cached_property
     def keeps_statistics(self) -> bool:
         """Whether it has running statistics: parameters that training sets and no gradient moves."""
-        return _keeps_statistics(self)
+        # the names of the parameters say it, for which no parameter need be made
+        return has_running(jax.eval_shape(lambda: self.init(jax.random.key(0))))
 
     @property
     def normalizations(self) -> tuple[str, ...]:
@@ -74,9 +75,3 @@ class Model(abc.ABC):
     def reads_tokens(self) -> bool:
         """Whether inputs are whole numbers that name tokens."""
         return False
-
-
-@functools.lru_cache(maxsize=256)
-def _keeps_statistics(model: Model) -> bool:
-    # the names of the parameters say it, for which no parameter need be made
-    return has_running(jax.eval_shape(lambda: model.init(jax.random.key(0))))

@@ -54,13 +54,9 @@ class CharacterLSTM(Layered):
 
     def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows, time, outputs) from whole numbers (rows, time)."""
-        return call("dense", self._heard(call, inputs))
-
-    def _heard(self, call: Call, inputs: Array) -> Array:
-        flow = call("embedding", inputs)
-        for place in range(self.layers):
-            flow = call(f"lstm_{place}", flow)
-        return flow
+        for name in self.named_layers:
+            inputs = call(name, inputs)
+        return inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +77,3 @@ class WordLSTM(CharacterLSTM):
     def _outputs(self) -> dict[str, Layer]:
         back = Dense(self.hidden, self.embedding, gain=1.0, compute=self.compute)
         return {"narrow": back, "dense": Dense(self.embedding, self.outputs, gain=1.0, compute=self.compute)}
-
-    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
-        """(rows, time, outputs) from whole numbers (rows, time)."""
-        return call("dense", call("narrow", self._heard(call, inputs)))

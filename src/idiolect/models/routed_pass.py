@@ -8,7 +8,9 @@ what follows a layer (rectifier, pooling, dropout) follows the mixture. A whole 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,12 +18,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from idiolect.core.control import cond
-from idiolect.models.layered import Layer, Layered
+from idiolect.models.layered import Layered
 from idiolect.models.model import Model, Params
 from idiolect.models.routing_net import FixedShares, RoutingNet, Shares
 
 WHOLE = "model"  # the one route of a whole model: its outputs are weighed
-Join = Callable[[Layer, int, Params, Params, Array], Array]  # a layer, its exit, both versions, what flows in
+Join = Callable[[Any, int, Params, Params, Array], Array]  # a layer, its exit, both versions, what flows in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +66,7 @@ class RoutedModel:
     def mixed(self, shares: Shares, shared: Params, local: Params, inputs: Array, key: Array | None = None) -> Array:
         """Outputs of the mixture with these shares."""
 
-        def mix(layer: Layer, place: int, ours: Params, theirs: Params, flow: Array) -> Array:
+        def mix(layer: Any, place: int, ours: Params, theirs: Params, flow: Array) -> Array:
             first, second = shares.shared[..., place], shares.local[..., place]
             if hasattr(layer, "mixed"):  # a recurrent layer mixes its states, not its outputs
                 return layer.mixed(ours, theirs, (first, second), flow)
@@ -75,7 +77,7 @@ class RoutedModel:
     def chosen(self, picked: Array, shared: Params, local: Params, inputs: Array) -> Array:
         """Outputs where every row takes one version of each layer: the shared one where `picked` holds."""
 
-        def choose(layer: Layer, place: int, ours: Params, theirs: Params, flow: Array) -> Array:
+        def choose(layer: Any, place: int, ours: Params, theirs: Params, flow: Array) -> Array:
             own = picked[..., place]
             if hasattr(layer, "chosen"):
                 return layer.chosen(ours, theirs, own, flow)
@@ -91,8 +93,9 @@ class RoutedModel:
 
     def _forward(self, join: Join, shared: Params, local: Params, inputs: Array, key: Array | None) -> Array:
         if self.whole:
-            # a whole model is one layer: its two versions meet in their outputs
-            return join(_Whole(self.model, key), 0, shared, local, inputs)
+            # a whole model is one layer, in training where there is a key: its two versions meet in their outputs
+            apply = self.model.apply if key is None else functools.partial(self.model.train, key)
+            return join(SimpleNamespace(apply=apply), 0, shared, local, inputs)
         assert isinstance(self.model, Layered)  # another model is routed as a whole
         layers, places = self.model.named_layers, self.places
 
@@ -102,22 +105,6 @@ class RoutedModel:
             return join(layers[name], places[name], shared[name], local[name], flow)
 
         return self.model.forward(call, inputs, key)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Whole:
-    """A whole model as one layer, in training where there is a key."""
-
-    model: Model
-    key: Array | None
-
-    def init(self, key: Array) -> Params:
-        """The model's start."""
-        return self.model.init(key)
-
-    def apply(self, params: Params, inputs: Array) -> Array:
-        """The model's outputs."""
-        return self.model.apply(params, inputs) if self.key is None else self.model.train(self.key, params, inputs)
 
 
 def prefers_shared(shares: Shares) -> Array:

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.models.layered import Call, Layer, Layered
-from idiolect.models.model import Model, Params
+from idiolect.models.layered import Layer, Layered
+from idiolect.models.model import Model
 from idiolect.models.routed_pass import WHOLE, RoutedModel
 from idiolect.models.routing_net import FixedShares, RoutingNet
 from idiolect.models.stepped_pass import SteppedModel, seen_width
@@ -88,20 +87,10 @@ def _parted(parts: Sequence[str], order: tuple[str, ...], layers: Mapping[str, L
 
 def _order_of_use(model: Layered) -> tuple[str, ...]:
     """The layers in the order in which an input meets them."""
-    seen: dict[str, None] = {}
-
-    def look(params: Params, inputs: Array) -> Array:
-        layers = model.named_layers
-
-        def call(name: str, flow: Array) -> Array:
-            seen[name] = None
-            return layers[name].apply(params[name], flow)
-
-        watched: Call = call
-        return model.forward(watched, inputs)
-
+    seen: list[str] = []
     # one row is enough to see which layers it meets, and two tokens where inputs name tokens
     shape, kind = ((1, 2), jnp.int32) if model.reads_tokens else ((1, model.input_width), jnp.result_type(float))
     params = jax.eval_shape(lambda: model.init(jax.random.key(0)))
+    look = functools.partial(model.watch, see=lambda name, flow: seen.append(name))
     jax.eval_shape(look, params, jax.ShapeDtypeStruct(shape, kind))
-    return tuple(seen)
+    return tuple(dict.fromkeys(seen))

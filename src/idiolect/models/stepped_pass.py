@@ -56,7 +56,7 @@ class SteppedModel(RoutedModel):
     ) -> tuple[Array, Shares]:
         model, places = self.model, self.places
         assert isinstance(model, Layered)
-        layers, embedding = model.named_layers, _embedding(model)
+        layers, embedding = model.named_layers, _embeddings(model)[0]
         zeros = {
             name: State(*(jnp.zeros((tokens.shape[0], layer.width), shared[name]["bias"].dtype),) * 2)
             for name, layer in _recurrent(model).items()
@@ -98,23 +98,19 @@ def seen_width(model: Model) -> int:
     A subclass that changes layers says for itself that it still `walks`: a recurrent layer that is unknown here would
     begin anew at every position.
     """
-    if not (isinstance(model, Layered) and vars(type(model)).get("walks") and _has_embedding(model)):
+    if not (isinstance(model, Layered) and vars(type(model)).get("walks") and _embeddings(model)):
         raise RequestError(
             f"token_routing must be 'frequencies' for {type(model).__name__}, which does not say that it walks: that "
             "it begins with an Embedding, and that LSTM layers alone bring something from one position to the next; "
             "got 'states'."
         )
-    embedding: Any = model.named_layers[_embedding(model)]
+    embedding: Any = model.named_layers[_embeddings(model)[0]]
     return embedding.width + sum(layer.width for layer in _recurrent(model).values())
-
-
-def _has_embedding(model: Layered) -> bool:
-    return any(isinstance(layer, Embedding) for layer in model.named_layers.values())
 
 
 def _recurrent(model: Layered) -> dict[str, LSTM]:
     return {name: layer for name, layer in model.named_layers.items() if isinstance(layer, LSTM)}
 
 
-def _embedding(model: Layered) -> str:
-    return next(name for name, layer in model.named_layers.items() if isinstance(layer, Embedding))
+def _embeddings(model: Layered) -> list[str]:
+    return [name for name, layer in model.named_layers.items() if isinstance(layer, Embedding)]

@@ -208,17 +208,17 @@ def _synchronous(algorithm: Any, constants: Constants) -> StepAdvice:
     """Theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
     neighbours = algorithm.neighbours
     radius = 1.0 if neighbours is None else spectral_radius(neighbours)  # a mixture is doubly stochastic
-    return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / _counts(algorithm)).mean()))
+    return _filtered(algorithm, constants, (1 / _counts(algorithm)).mean(), radius)
 
 
 def _naive(algorithm: Any, constants: Constants) -> StepAdvice:
     """Theorem 2.2, for the client with the fewest neighbours."""
-    return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / _counts(algorithm)).max()))
+    return _filtered(algorithm, constants, (1 / _counts(algorithm)).max())
 
 
 def _target(algorithm: Any, constants: Constants) -> StepAdvice:
     """Theorem 2.2, for the target."""
-    return _filtered(algorithm, constants, 1.0, "1/(2L)", float(1 / _counts(algorithm)[algorithm.target]))
+    return _filtered(algorithm, constants, 1 / _counts(algorithm)[algorithm.target])
 
 
 def _counts(algorithm: Any) -> np.ndarray:
@@ -229,27 +229,25 @@ def _counts(algorithm: Any) -> np.ndarray:
     return np.full(agents, 1 / (share**2 + (1 - share**2) / agents))
 
 
-def _filtered(algorithm: Any, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
-    """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves."""
-    bound = stable_step(constants.smoothness, radius)
-    recommended = stable_step(constants.batch_smoothness(algorithm.batch_size), radius)
-    reason = f"{formula}, rho(W) = {radius:.3g}" if "rho" in formula else formula
+_THEOREM_2 = ("1/(2L)", "All-for-all 2022, theorem 2", "mu eps N_i/(4 L sigma^2)")
+_THEOREM_3 = ("1/(2 L rho(W))", "All-for-all 2022, theorem 3, corrected", "mu N eps/(4 L sigma^2 sum 1/N_i)")
+
+
+def _filtered(algorithm: Any, constants: Constants, share: float, radius: float | None = None) -> StepAdvice:
+    """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves; without W no rho(W)."""
+    formula, theorem, noisy = _THEOREM_2 if radius is None else _THEOREM_3
+    reason = formula if radius is None else f"{formula}, rho(W) = {radius:.3g}"
+    smooth = constants.smoothness, constants.batch_smoothness(algorithm.batch_size)
+    bound, recommended = (stable_step(one, 1.0 if radius is None else radius) for one in smooth)
     accuracy, noise = algorithm.target_accuracy, None
     if accuracy is not None and constants.rows is not None and constants.strong_convexity > 0:
         noise = largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
     if noise:
-        small = constants.strong_convexity * float(accuracy) / (4 * constants.smoothness * noise * share)
+        small = constants.strong_convexity * float(accuracy) / (4 * constants.smoothness * noise * float(share))
         if small < recommended:
-            words = "mu N eps/(4 L sigma^2 sum 1/N_i)" if "rho" in formula else "mu eps N_i/(4 L sigma^2)"
-            recommended, reason = small, f"{words} for the target accuracy"
-    return StepAdvice(
-        recommended,
-        bound,
-        formula,
-        "All-for-all 2022, theorem 3, corrected" if "rho" in formula else "All-for-all 2022, theorem 2",
-        reason,
-        "gradients of many add up in W, and models may diverge",
-    )
+            recommended, reason = small, f"{noisy} for the target accuracy"
+    risk = "gradients of many add up in W, and models may diverge"
+    return StepAdvice(recommended, bound, formula, theorem, reason, risk)
 
 
 ALL_FOR_ALL = Rule(step=_synchronous)

@@ -111,8 +111,7 @@ class Client:
         return blocks
 
     def _place(self, term: Term, shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
-        size = self.loss.shape[0] * self.loss.shape[1]
-        coefficients = np.zeros(size) if term.fixed is None else term.fixed.reshape(size).copy()
+        coefficients = np.zeros(self.loss.size) if term.fixed is None else term.fixed.flatten()
         for place, block in ((term.shared, shared), (term.personal, personal)):
             if place is not None:
                 coefficients[place.positions] += place.factor * block
@@ -227,6 +226,24 @@ def minimise(arrow: Arrow) -> Point | None:
             f"Raise l2 (now {arrow.clients[0].loss.l2:g}) or scale the features."
         )
     return point
+
+
+def own_optimum(loss: ConvexLoss, rows: MatrixRows) -> np.ndarray | None:
+    """argmin f'_m of one client's rows, of least norm where several are optimal; None where there is none."""
+    if loss.criterion != "squared":
+        client = Client(loss, rows, (Term(1.0, None, Place(1.0, np.arange(loss.size))),))
+        point = minimise(Arrow((client,), np.ones(1), 0, loss.size))
+        return None if point is None else point.personal[0].reshape(loss.shape)
+    design, goals, weights = rows
+    if loss.diagonal:
+        products, squares = weights @ (design * goals), weights @ design**2 + loss.l2
+        return np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)[:, None]
+    root = np.sqrt(weights)[:, None]
+    # l2 as extra rows: the square root of the normal equations, so half the digits are not lost
+    padding = np.sqrt(loss.l2) * np.eye(loss.columns)
+    stacked = np.concatenate([root * design, padding])
+    wanted = np.concatenate([root * goals, np.zeros((loss.columns, goals.shape[1]))])
+    return np.linalg.lstsq(stacked, wanted)[0]
 
 
 def _search(arrow: Arrow, point: Point, gradient: Point, direction: Point) -> tuple[Point, Point] | None:

@@ -13,7 +13,6 @@ import math
 from idiolect.core.algorithm import Algorithm
 from idiolect.theory.constants import BlockConstants, Constants
 from idiolect.theory.rule import Complexity, Prediction, Question, Rule
-from idiolect.theory.solver_parameters import components, expected_smoothness
 
 
 def iterations_until(contraction: float, start: float, epsilon: float) -> float:
@@ -82,25 +81,19 @@ def asvrcd_pfl(
     its share. An iteration has p_w + rho rounds, 2b p_w + n rho component gradients by w and 2b p_beta + n rho by
     beta; the first full gradient is one more round.
     """
-    mu, rho = constants.strong_convexity, refresh_probability
-    seen = components(constants, rows, batch_size)
+    mu, p_w, rho = constants.strong_convexity, shared_probability, refresh_probability
+    seen = constants.of_batches(rows, batch_size)
     # L_F is not known by itself; Lx bounds it, and rho <= 1 makes Lx/rho the larger of the two
-    contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * expected_smoothness(seen, shared_probability))))
+    contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * seen.expected_smoothness(p_w))))
     keep = 1 - mirror_step * mu
     # how many gaps Psi^0 holds at most: from its distance, its y and its v, all of which start at x^0
     start = momentum / (mirror_step * keep * mu) + 1 + (1 + momentum) / (2 * rho)
     steps = iterations_until(contraction, start, epsilon)
     # + 1: the snapshot has a gradient before the first iteration. 2: a component is evaluated at x and at v
-    refreshes, draws = rho * steps + 1, 2 * (batch_size or rows) * steps
-    cost = Complexity(
-        shared_probability * steps + refreshes,
-        shared_probability * draws + rows * refreshes,
-        (1 - shared_probability) * draws + rows * refreshes,
-        *(
-            refreshes + (0 if batch_size else 2 * chance * steps)
-            for chance in (shared_probability, 1 - shared_probability)
-        ),
-    )
+    refreshes, draws, chances = rho * steps + 1, 2 * (batch_size or rows) * steps, (p_w, 1 - p_w)
+    single = [chance * draws + rows * refreshes for chance in chances]
+    full = [refreshes + (0 if batch_size else 2 * chance * steps) for chance in chances]
+    cost = Complexity(p_w * steps + refreshes, *single, *full)
     text = f"Unified 2023, theorem 9, a worst-case bound: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
     return Prediction(steps, cost, batch_size == 0, text)
 

@@ -9,6 +9,7 @@ criterion(outputs_i, y_i) + (l2/2) |V|^2 with a_i = 1/n.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,11 @@ class ConvexLoss:
         """Shape of the coefficient matrix."""
         return self.columns, max(self.width, 1)
 
+    @property
+    def size(self) -> int:
+        """Number of coefficients."""
+        return self.shape[0] * self.shape[1]
+
     def design(self, inputs: Any) -> np.ndarray:
         """(rows, columns) in float64; a bias is a column of ones."""
         flat = np.asarray(inputs, np.float64).reshape(len(inputs), self.features)
@@ -82,6 +88,15 @@ class ConvexLoss:
             return np.exp(-np.logaddexp(0.0, -outputs)) - goals
         return softmax(outputs, axis=1) - goals
 
+    def curved(self, outputs: np.ndarray, goals: np.ndarray, moves: np.ndarray) -> np.ndarray:
+        """Second derivative of every row's loss by its outputs, times each of its moves, (rows, moves, outputs)."""
+        if self.criterion == "squared":
+            return moves
+        chances = (self.row_gradients(outputs, goals) + goals)[:, None]  # predicted probabilities
+        weighed = chances * moves
+        others = weighed if self.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
+        return weighed - chances * others
+
     def pull_back(self, design: np.ndarray, gradients: np.ndarray) -> np.ndarray:
         """Output gradients, already weighted, as a gradient by the coefficients."""
         return (design * gradients).sum(axis=0)[:, None] if self.diagonal else design.T @ gradients
@@ -99,12 +114,8 @@ class ConvexLoss:
     def hessian_product(self, rows: MatrixRows, coefficients: np.ndarray, along: np.ndarray) -> np.ndarray:
         """Its Hessian times a direction, both in the coefficients' shape."""
         design, goals, weights = rows
-        curved = self.outputs(design, along)
-        if self.criterion != "squared":
-            chances = self.row_gradients(self.outputs(design, coefficients), goals) + goals  # predicted probabilities
-            curved = chances * curved
-            others = curved if self.criterion == "logistic" else curved.sum(axis=1, keepdims=True)
-            curved = curved - chances * others
+        moves = self.outputs(design, along)[:, None]
+        curved = self.curved(self.outputs(design, coefficients), goals, moves)[:, 0]
         return self.pull_back(design, weights[:, None] * curved) + self.l2 * along
 
     def hessian(self, rows: MatrixRows, coefficients: np.ndarray) -> np.ndarray:
@@ -113,20 +124,18 @@ class ConvexLoss:
         columns, outputs = self.shape
         if self.diagonal:
             return np.diag(weights @ design**2 + self.l2)
+        ridge = self.l2 * np.eye(columns * outputs)
         if self.criterion == "squared":
-            return np.kron(design.T @ (weights[:, None] * design), np.eye(outputs)) + self.l2 * np.eye(
-                columns * outputs
-            )
+            return np.kron(design.T @ (weights[:, None] * design), np.eye(outputs)) + ridge
         chances = self.row_gradients(self.outputs(design, coefficients), goals) + goals
         if self.criterion == "logistic":
             curvature = (weights * chances[:, 0] * (1 - chances[:, 0]))[:, None]
-            return design.T @ (curvature * design) + self.l2 * np.eye(columns)
+            return design.T @ (curvature * design) + ridge
         blocks = np.empty((columns, outputs, columns, outputs))
-        for one in range(outputs):
-            for other in range(outputs):
-                mixed = chances[:, one] * ((one == other) - chances[:, other])
-                blocks[:, one, :, other] = design.T @ ((weights * mixed)[:, None] * design)
-        return blocks.reshape(columns * outputs, -1) + self.l2 * np.eye(columns * outputs)
+        for one, other in np.ndindex(outputs, outputs):
+            mixed = chances[:, one] * ((one == other) - chances[:, other])
+            blocks[:, one, :, other] = design.T @ ((weights * mixed)[:, None] * design)
+        return blocks.reshape(columns * outputs, -1) + ridge
 
     def to_params(self, coefficients: np.ndarray) -> Params:
         """The coefficients as the model's own parameters."""
@@ -136,6 +145,11 @@ class ConvexLoss:
         params = {"weights": shaped[: self.features].T}
         return params | {"bias": shaped[self.features]} if self.bias else params
 
+    def stack_params(self, several: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+        """The coefficients of several clients as stacked parameters."""
+        parts = [self.to_params(coefficients) for coefficients in several]
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+
     def from_params(self, params: Params) -> np.ndarray:
         """The model's own parameters as coefficients."""
         if self.diagonal:
@@ -144,16 +158,10 @@ class ConvexLoss:
         return np.vstack([weights, np.reshape(params["bias"], (1, -1))]) if self.bias else weights
 
 
-def client_loss_of(objective: Objective | ClientLoss) -> ClientLoss | None:
-    """f'_m of an objective, or the client loss itself."""
-    inner = objective if isinstance(objective, ClientLoss) else getattr(objective, "client_loss", None)
-    return inner if isinstance(inner, ClientLoss) else None
-
-
 def convex_loss(objective: Objective | ClientLoss) -> ConvexLoss | None:
     """The matrix form of the objective's client loss; None where theory does not know it (an MLP, say)."""
-    client_loss = client_loss_of(objective)
-    if client_loss is None:
+    client_loss = objective if isinstance(objective, ClientLoss) else getattr(objective, "client_loss", None)
+    if not isinstance(client_loss, ClientLoss):
         return None
     model, criterion = client_loss.model, client_loss.criterion
     l2 = float(client_loss.l2 or 0.0)

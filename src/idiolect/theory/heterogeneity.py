@@ -13,13 +13,8 @@ from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import client_constants
 from idiolect.theory.convex import convex_loss
-from idiolect.theory.optimum import (
-    client_gradients,
-    client_points,
-    client_values,
-    local_optima,
-    shared_optimum,
-)
+from idiolect.theory.joint import weighted_rows
+from idiolect.theory.optimum import client_points, local_optima, shared_optimum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +35,15 @@ def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heter
     own, shared = local_optima(objective, rows), shared_optimum(objective, rows)
     if loss is None or constants is None or own is None or shared is None:
         return None
-    together, apart = (
-        client_values(objective, rows, point, stacked=stacked) for point, stacked in ((shared, False), (own, True))
-    )
-    gradients = client_gradients(objective, rows, shared, stacked=False)
-    assert together is not None  # a loss with a known optimum has a known value and gradient
-    assert apart is not None
-    assert gradients is not None
-    points = np.array(client_points(loss, rows.clients, own, stacked=True))
-    spread = float(((points - loss.from_params(shared)) ** 2).sum(axis=(1, 2)).mean())
+    points, together = np.array(client_points(loss, rows.clients, own, stacked=True)), loss.from_params(shared)
+    every = weighted_rows(loss, rows)
+    gaps = [loss.value(part, together) - loss.value(part, point) for part, point in zip(every, points)]
+    gradients = np.array([loss.gradient(part, together) for part in every])
+    spread = float(((points - together) ** 2).sum(axis=(1, 2)).mean())
     return Heterogeneity(
         radius=float(np.sqrt((points**2).sum(axis=(1, 2)).max())),
         optimum_spread=spread,
-        value_gap=float((together - apart).mean()),
+        value_gap=float(np.mean(gaps)),
         zeta=constants.smoothness * float(np.sqrt(spread)),
         gradient_dissimilarity=float((gradients**2).sum(axis=(1, 2)).mean()),
         condition_number=constants.condition_number,

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from idiolect.core.addressing import PerClient
 from idiolect.core.data import Rows
 from idiolect.core.objective import Mixture, Objective
 from idiolect.core.tree import Params
@@ -32,10 +31,8 @@ from idiolect.objectives import (
 )
 from idiolect.objectives.flix import Prepared
 from idiolect.theory import arrow
-from idiolect.theory.alone import own_optimum
-from idiolect.theory.arrow import Arrow, Client, Place, Point, Term
-from idiolect.theory.columns import residual_columns, split_positions
-from idiolect.theory.constants import shares_of
+from idiolect.theory.arrow import Arrow, Client, Place, Point, Term, own_optimum
+from idiolect.theory.constants import per_client, residual_columns, shares_of, split_positions
 from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 
 Layout = Any  # a block's pytree, with every entry's position in a flat vector instead of its value
@@ -97,33 +94,18 @@ class JointProblem:
 def joint_problem(objective: Objective, rows: Rows) -> JointProblem | None:
     """F of a convex objective on these rows; None for an objective or a model that theory does not know."""
     loss = convex_loss(objective)
-    if loss is None:
+    build: _Build | None = _flix if isinstance(objective, FLIX) else _BUILDERS.get(type(objective))
+    if loss is None or build is None:
         return None
     if isinstance(objective, RescaledObjective) and objective.clients == 0:
         objective = dataclasses.replace(objective, clients=rows.clients)
-    every = weighted_rows(loss, rows)
-    optima = _own_optima(objective, loss, every) if isinstance(objective, FLIX) else None
-    build = _BUILDERS.get(type(objective)) if optima is None else _flix_builder(optima)
-    if build is None:
-        return None
-    prepared = () if optima is None else _prepared(loss, optima)
-    shared_layout, personal_layout, client = build(objective, loss)
-    clients = [client(number, own) for number, own in enumerate(every)]
-    shares = np.full(rows.clients, 1 / rows.clients)
-    sizes = (_size(shared_layout), _size(personal_layout))
-    return JointProblem(objective, Arrow(tuple(clients), shares, *sizes), shared_layout, personal_layout, prepared)
+    return build(objective, loss, weighted_rows(loss, rows))
 
 
 def joint_optimum(objective: Objective, rows: Rows) -> JointOptimum | None:
     """The minimiser of F on these rows; None where it is not known or there is none."""
     problem = joint_problem(objective, rows)
     return None if problem is None else problem.optimum()
-
-
-def value(objective: Objective, rows: Rows, shared: Params, personal: Params) -> float | None:
-    """F(w, beta) at stacked personal blocks; None for an objective that theory does not know."""
-    problem = joint_problem(objective, rows)
-    return None if problem is None else problem.value(shared, personal)
 
 
 def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[MatrixRows]:
@@ -139,107 +121,94 @@ def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[MatrixRows]:
     return every
 
 
-_MakeClient = Callable[[int, MatrixRows], Client]
-_Build = Callable[[Any, ConvexLoss], tuple[Layout, Layout, _MakeClient]]
+_Build = Callable[[Any, ConvexLoss, list[MatrixRows]], JointProblem | None]
 
 
-def _whole(loss: ConvexLoss) -> tuple[Layout, np.ndarray]:
-    """The layout of all coefficients, and their positions."""
-    positions = np.arange(loss.shape[0] * loss.shape[1])
-    return loss.to_params(positions.reshape(loss.shape)), positions
+def _problem(
+    objective: Objective, clients: list[Client], shared: Layout, personal: Layout, prepared: Any = ()
+) -> JointProblem:
+    shares = np.full(len(clients), 1 / len(clients))
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(layout)) for layout in (shared, personal)]
+    return JointProblem(objective, Arrow(tuple(clients), shares, *sizes), shared, personal, prepared)
 
 
-def _plain(objective: Objective, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+def _whole(loss: ConvexLoss) -> tuple[Layout, Place]:
+    """The layout of all coefficients, and their place."""
+    positions = np.arange(loss.size)
+    return loss.to_params(positions.reshape(loss.shape)), Place(1.0, positions)
+
+
+def _plain(objective: Objective, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     """f'_m at w, at beta_m, or at their sum, by the blocks that there are."""
-    layout, every = _whole(loss)
+    layout, place = _whole(loss)
     shared, personal = objective.has_shared, objective.has_personal
-    term = Term(1.0, Place(1.0, every) if shared else None, Place(1.0, every) if personal else None)
-    return layout if shared else (), layout if personal else (), lambda number, rows: Client(loss, rows, (term,))
+    term = Term(1.0, place if shared else None, place if personal else None)
+    clients = [Client(loss, own, (term,)) for own in every]
+    return _problem(objective, clients, layout if shared else (), layout if personal else ())
 
 
-def _pulled(objective: MT2 | MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    place = Place(1.0, every)
+def _pulled(objective: MT2 | MX2, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
+    layout, place = _whole(loss)
     terms: tuple[Term, ...] = (Term(1.0, None, place),)
     if isinstance(objective, MT2):
         terms = (Term(float(objective.relaxation), place, None), *terms)
-    return layout, layout, lambda number, rows: Client(loss, rows, terms, penalty=float(objective.penalty))
+    clients = [Client(loss, own, terms, float(objective.penalty)) for own in every]
+    return _problem(objective, clients, layout, layout)
 
 
-def _apfl2(objective: APFL2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    mixing = objective.mixing
-
-    def client(number: int, rows: MatrixRows) -> Client:
-        share = float(mixing.values[number] if isinstance(mixing, PerClient) else mixing)
-        mixed = Term(1.0, Place(share, every), Place(1 - share, every))
-        return Client(loss, rows, (Term(float(objective.relaxation), Place(1.0, every), None), mixed))
-
-    return layout, layout, client
+def _apfl2(objective: APFL2, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
+    layout, place = _whole(loss)
+    together = Term(float(objective.relaxation), place, None)
+    shares = per_client(objective.mixing, len(every)).tolist()
+    mixed = [Term(1.0, place._replace(factor=share), place._replace(factor=1 - share)) for share in shares]
+    clients = [Client(loss, own, (together, term)) for own, term in zip(every, mixed)]
+    return _problem(objective, clients, layout, layout)
 
 
-def _ws2(objective: WS2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+def _ws2(objective: WS2, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
     layouts, places = [], []
     for block in split_positions(objective, loss):
         starts = np.cumsum([0, *(part.size for part in block.values())])
         layouts.append({n: s + np.arange(part.size).reshape(part.shape) for s, (n, part) in zip(starts, block.items())})
         places.append(Place(1.0, np.concatenate([part.reshape(-1) for part in block.values()])))
     term = Term(1.0, places[0], places[1])
-    return layouts[0], layouts[1], lambda number, rows: Client(loss, rows, (term,))
+    return _problem(objective, [Client(loss, own, (term,)) for own in every], *layouts)
 
 
-def _residual(objective: Residual, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    sides = {}
+def _residual(objective: Residual, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem:
+    layouts = []
     for block in ("shared", "personal"):
         side = convex_loss(dataclasses.replace(objective.client_loss, model=objective.side(block)))
         assert side is not None  # a narrower model of a known kind
-        sides[block] = side
-    layouts = [_whole(side)[0] for side in sides.values()]
+        layouts.append(_whole(side)[0])
     if loss.diagonal:  # both sides see every coordinate: their sum is what the rows see
-        every = _whole(loss)[1]
-        plain, term = dataclasses.replace(loss, l2=0.0), Term(1.0, Place(1.0, every), Place(1.0, every))
-        return layouts[0], layouts[1], lambda number, rows: Client(plain, rows, (term,), ridge=loss.l2)
+        plain, term = dataclasses.replace(loss, l2=0.0), Term(1.0, _whole(loss)[1], _whole(loss)[1])
+        return _problem(objective, [Client(plain, own, (term,), ridge=loss.l2) for own in every], *layouts)
     columns = residual_columns(objective, loss)
     width = loss.shape[1]
     first = len(columns[0]) * width
     term = Term(1.0, Place(1.0, np.arange(first)), Place(1.0, np.arange(first, first + len(columns[1]) * width)))
     # the columns of both models side by side: then it is one loss of one design, the bias being a column already
     joined = dataclasses.replace(loss, features=len(columns[0]) + len(columns[1]), bias=False)
-    take = np.concatenate(columns)
-
-    def client(number: int, rows: MatrixRows) -> Client:
-        return Client(joined, rows._replace(design=rows.design[:, take]), (term,))
-
-    return layouts[0], layouts[1], client
+    seen = [own._replace(design=own.design[:, np.concatenate(columns)]) for own in every]
+    return _problem(objective, [Client(joined, own, (term,)) for own in seen], *layouts)
 
 
-def _flix_builder(optima: np.ndarray) -> _Build:
-    """FLIX, once the x*_m are known."""
-
-    def build(objective: FLIX, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-        layout, every = _whole(loss)
-        shares = shares_of(objective, len(optima))
-
-        def client(number: int, rows: MatrixRows) -> Client:
-            share = float(shares[number])
-            return Client(loss, rows, (Term(1.0, Place(share, every), None, (1 - share) * optima[number]),))
-
-        return layout, (), client
-
-    return build
-
-
-def _own_optima(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> np.ndarray | None:
-    """x*_m of every client, zeros where alpha_m = 1; None where one has none."""
-    shares = shares_of(objective, len(every))
-    optima = [np.zeros(loss.shape) if a == 1 else own_optimum(loss, rows) for a, rows in zip(shares, every)]
-    found = [optimum for optimum in optima if optimum is not None]
-    return np.stack(found) if len(found) == len(every) else None
-
-
-def _prepared(loss: ConvexLoss, optima: np.ndarray) -> Prepared:
-    parts = [loss.to_params(optimum) for optimum in optima]
-    return Prepared({name: np.stack([part[name] for part in parts]) for name in parts[0]}, np.ones(len(optima), bool))
+def _flix(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> JointProblem | None:
+    layout, place = _whole(loss)
+    shares, optima = shares_of(objective, len(every)), np.zeros((len(every), *loss.shape))
+    for number in np.flatnonzero(shares != 1):  # of the other x*_m nothing is mixed in
+        optimum = own_optimum(loss, every[number])
+        if optimum is None:
+            return None
+        optima[number] = optimum
+    terms = [
+        Term(1.0, place._replace(factor=share), None, (1 - share) * optimum)
+        for share, optimum in zip(shares.tolist(), optima)
+    ]
+    clients = [Client(loss, own, (term,)) for own, term in zip(every, terms)]
+    prepared = Prepared(loss.stack_params(optima), np.ones(len(every), bool))
+    return _problem(objective, clients, layout, (), prepared)
 
 
 _BUILDERS: dict[type[Objective], _Build] = {
@@ -256,18 +225,13 @@ _BUILDERS: dict[type[Objective], _Build] = {
 
 def _additive_minimum(problem: Arrow) -> Point | None:
     """Every client's own optimum v*_m as w = mean v*_m, theta_m = v*_m - w: any other w does as well."""
-    clients = [
-        dataclasses.replace(client, terms=(Term(1.0, None, client.terms[0].personal),)) for client in problem.clients
-    ]
-    alone = arrow.minimise(dataclasses.replace(problem, clients=tuple(clients), shared_size=0))
+    term = Term(1.0, None, problem.clients[0].terms[0].personal)
+    clients = tuple(dataclasses.replace(client, terms=(term,)) for client in problem.clients)
+    alone = arrow.minimise(dataclasses.replace(problem, clients=clients, shared_size=0))
     if alone is None:
         return None
     mean = alone.personal.mean(axis=0)
     return Point(mean, alone.personal - mean)
-
-
-def _size(layout: Layout) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(layout))
 
 
 def _read(layout: Layout, flat: np.ndarray) -> Params:

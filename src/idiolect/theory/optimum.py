@@ -14,7 +14,7 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
-from idiolect.theory.alone import own_optimum
+from idiolect.theory.arrow import own_optimum
 from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 from idiolect.theory.joint import joint_optimum, weighted_rows
 
@@ -29,8 +29,8 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
         solution = own_optimum(loss, own)
         if solution is None:  # one client without an optimum is enough
             return None
-        solutions.append(loss.to_params(solution))
-    return {name: np.stack([params[name] for params in solutions]) for name in solutions[0]}
+        solutions.append(solution)
+    return loss.stack_params(solutions)
 
 
 def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | None:
@@ -38,14 +38,9 @@ def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | No
     loss = convex_loss(objective)
     if loss is None:
         return None
-    every = weighted_rows(loss, rows)
     # rows of all clients as one client's, each weighted by its client: then one solver serves both questions
-    pooled = MatrixRows(
-        np.concatenate([own.design for own in every]),
-        np.concatenate([own.goals for own in every]),
-        np.concatenate([1 / rows.clients * own.weights for own in every]),
-    )
-    solution = own_optimum(loss, pooled)
+    pooled = MatrixRows(*(np.concatenate(parts) for parts in zip(*weighted_rows(loss, rows))))
+    solution = own_optimum(loss, pooled._replace(weights=1 / rows.clients * pooled.weights))
     return None if solution is None else loss.to_params(solution)
 
 
@@ -56,17 +51,6 @@ def client_values(objective: Objective | ClientLoss, rows: Rows, params: Params,
         return None
     points = client_points(loss, rows.clients, params, stacked=stacked)
     return np.array([loss.value(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
-
-
-def client_gradients(
-    objective: Objective | ClientLoss, rows: Rows, params: Params, *, stacked: bool
-) -> np.ndarray | None:
-    """grad f'_m of every client, (M, columns, outputs); points as in `client_values`."""
-    loss = convex_loss(objective)
-    if loss is None:
-        return None
-    points = client_points(loss, rows.clients, params, stacked=stacked)
-    return np.array([loss.gradient(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
 
 
 def optimal_value(objective: Objective, rows: Rows) -> float | None:

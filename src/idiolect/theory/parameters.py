@@ -12,7 +12,7 @@ import numpy as np
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import NeedsRidgeError, RequestError, unset
-from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition
+from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition, numbers_of
 from idiolect.theory.rule import Parameter, Parameters, Question, Rule
 from idiolect.theory.step_sizes import advise, step_warnings
 
@@ -32,16 +32,6 @@ class Advice:
     def explanation(self) -> str:
         """One or two sentences about what was chosen."""
         return " ".join(self.sentences)
-
-
-_RISKS = {
-    "local_step": "the theorem does not cover it, and beyond 2/L_m local steps diverge",
-    "step_size": "it may diverge",
-    "inner_step": "the inner steps diverge",
-    "strong_convexity": "that much curvature is not proven, and neither is the rate",
-    "shared_smoothness": "steps on w may overshoot",
-    "personal_smoothness": "steps on beta may overshoot",
-}
 
 
 def from_theory(
@@ -74,39 +64,36 @@ def from_theory(
 
 
 def _step_advice(
-    rule: Rule | None,
-    algorithm: Algorithm,
-    constants: Constants | None,
-    left: Collection[str],
-    defaulted: Collection[str],
+    rule: Rule | None, algorithm: Any, constants: Constants | None, left: Collection[str], defaulted: Collection[str]
 ) -> Advice:
     """Algorithms with one step size, or without a rule; LSGD-PFL's average also has a weight."""
     advice, found, sentences = advise(rule, algorithm, constants), [], []
     if advice is not None and "step_size" in left:
         found.append(Parameter("step_size", advice.recommended, advice.formula, most=advice.bound))
         sentences.append(advice.explanation())
-        algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)  # type: ignore[call-arg]
+        algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)
     blocks = block_constants(algorithm.objective, constants)
-    if "strong_convexity" in (*left, *defaulted) and _averages(algorithm, blocks):
-        mu = blocks.strong_convexity  # type: ignore[union-attr]
+    mu = _average_convexity(algorithm, blocks) if "strong_convexity" in (*left, *defaulted) else None
+    if mu is not None:
         found.append(Parameter("strong_convexity", mu, "mu of F"))
         sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
+    known = blocks or constants
     return Advice(
-        theorem=advice.theorem if advice is not None else "",
-        parameters=tuple(found),
-        constants=_symbols(constants, blocks),
-        source="" if constants is None else constants.source if blocks is None else blocks.source,
-        chosen={parameter.name: parameter.value for parameter in found},
-        sentences=tuple(sentences),
-        warnings=tuple(step_warnings(rule, algorithm, constants)),
+        "" if advice is None else advice.theorem,
+        tuple(found),
+        {} if known is None else known.symbols,
+        "" if known is None else known.source,
+        {parameter.name: parameter.value for parameter in found},
+        tuple(sentences),
+        tuple(step_warnings(rule, algorithm, constants)),
     )
 
 
-def _averages(algorithm: Any, blocks: BlockConstants | None) -> bool:
-    """Whether iterates are averaged with weights that mu decides, and those weights make sense."""
+def _average_convexity(algorithm: Any, blocks: BlockConstants | None) -> float | None:
+    """mu where iterates are averaged with weights that it decides, and those weights make sense."""
     if blocks is None or getattr(algorithm, "output", "") != "weighted_average":
-        return False
-    return bool(0 < blocks.strong_convexity * algorithm.step_size < 1)
+        return None
+    return blocks.strong_convexity if 0 < blocks.strong_convexity * algorithm.step_size < 1 else None
 
 
 def _solver_advice(
@@ -126,41 +113,41 @@ def _solver_advice(
             raise RequestError(_no_constants(algorithm, constants, left, owner))
         return Advice()
     question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
-    _refuse_flat(question, left)
-    if rule.of_blocks:
-        _refuse_never_sampled(question.given.get("shared_probability"), question.of_f, owner)
+    _refuse_blocks(question, left)
     parameters = derive(question)
-    chosen = {parameter.name: _addressed(parameter.value) for parameter in parameters if parameter.name in left}
-    symbols = _symbols(constants, blocks if rule.of_blocks else None)
+    chosen = {p.name: PerClient(p.value) if np.ndim(p.value) else p.value for p in parameters if p.name in left}
     return Advice(
         theorem=rule.theorem,
         parameters=parameters,
-        constants=symbols,
+        constants=relied_on.symbols,
         source=relied_on.source,
         chosen=chosen,
-        sentences=_sentences(rule, parameters, symbols, relied_on.source, chosen),
-        warnings=(*_broken_condition(question, parameters), *_warnings(rule, parameters)),
+        sentences=_sentences(rule, parameters, relied_on) if chosen else (),
+        warnings=_warnings(rule, question, parameters),
     )
 
 
-def _refuse_flat(question: Question, left: Collection[str]) -> None:
-    """mu cannot be chosen where F has none; l2 would give it some where the plain losses have none either."""
-    blocks = question.blocks
-    if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
-        kind = RequestError if question.own.strong_convexity > 0 else NeedsRidgeError
-        raise kind(_not_strongly_convex(question.own, blocks, question.owner))
+def _refuse_blocks(question: Question, left: Collection[str]) -> None:
+    """A block that is curved must be sampled, and mu cannot be chosen where F has none.
 
-
-def _broken_condition(question: Question, parameters: Parameters) -> list[str]:
-    """The sentence about a condition of the constants that does not hold, where mu is relied on."""
-    if not any(parameter.name == "strong_convexity" for parameter in parameters):
-        return []
-    broken = condition(question.algorithm.objective, question.own)
-    return [broken] if broken else []
-
-
-def _addressed(value: Any) -> Any:
-    return PerClient(value) if np.ndim(value) else value
+    l2 would give it some where the plain losses have none either.
+    """
+    blocks, curved = question.blocks, question.own.strong_convexity > 0
+    if blocks is None:
+        return
+    if "strong_convexity" in left and not blocks.strong_convexity > 0:
+        ways = "set strong_convexity by hand" if curved else "set model.l2, or strong_convexity by hand"
+        raise (RequestError if curved else NeedsRidgeError)(
+            f"{question.owner}.strong_convexity is left to theory, which needs F to be strongly convex, and mu = 0 "
+            f"here ({blocks.source}); {ways}."
+        )
+    probability = question.given.get("shared_probability")
+    for never, block, smoothness in ((0.0, "w", blocks.shared_smoothness), (1.0, "beta", blocks.personal_smoothness)):
+        if probability == never and smoothness > 0:
+            raise RequestError(
+                f"{question.owner}.shared_probability must be between 0 and 1, got {probability:g}, which never "
+                f"samples {block}; leave it out to have it chosen."
+            )
 
 
 def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
@@ -170,63 +157,24 @@ def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     # an absent block is never sampled and the other one always: there is nothing to choose
     if not (algorithm.objective.has_shared and algorithm.objective.has_personal):
         values.pop("shared_probability", None)
-    return {name: _number(value) for name, value in values.items() if value is not None}
+    return {name: numbers_of(value)[()] for name, value in values.items() if value is not None}
 
 
-def _number(value: Any) -> Any:
-    return np.asarray(value.values, float) if isinstance(value, PerClient) else float(value)
+def _warnings(rule: Rule, question: Question, parameters: Parameters) -> tuple[str, ...]:
+    """About a condition of mu that does not hold, where mu is relied on, and about fields set by hand."""
+    relies = any(parameter.name == "strong_convexity" for parameter in parameters)
+    broken = condition(question.algorithm.objective, question.own) if relies else None
+    found = (broken, *(parameter.warning(rule.theorem) for parameter in parameters))
+    return tuple(sentence for sentence in found if sentence)
 
 
-def _refuse_never_sampled(probability: float | None, blocks: BlockConstants, owner: str) -> None:
-    for never, block, smoothness in ((0.0, "w", blocks.shared_smoothness), (1.0, "beta", blocks.personal_smoothness)):
-        if probability == never and smoothness > 0:
-            raise RequestError(
-                f"{owner}.shared_probability must be between 0 and 1, got {probability:g}, which never samples "
-                f"{block}; leave it out to have it chosen."
-            )
-
-
-def _symbols(own: Constants | None, blocks: BlockConstants | None) -> dict[str, float]:
-    if blocks is not None:
-        return {
-            "mu": blocks.strong_convexity,
-            "L^w": blocks.shared_smoothness,
-            "L^beta": blocks.personal_smoothness,
-            "Lc^w": blocks.component_shared_smoothness,
-            "Lc^beta": blocks.component_personal_smoothness,
-        }
-    if own is None:
-        return {}
-    return {"mu'": own.strong_convexity, "L'": own.smoothness, "Lc'": own.component_smoothness}
-
-
-def _sentences(
-    rule: Rule, parameters: Parameters, symbols: Mapping[str, float], source: str, chosen: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """How parameters were chosen; nothing where none was."""
-    if not chosen:
-        return ()
+def _sentences(rule: Rule, parameters: Parameters, relied_on: Constants | BlockConstants) -> tuple[str, ...]:
+    """How parameters were chosen."""
     values = ", ".join(
         f"{p.name} {p.shown()} " + ("(set by hand)" if p.by_hand else f"= {p.formula}") for p in parameters
     )
-    known = ", ".join(f"{symbol} {value:.3g}" for symbol, value in symbols.items())
-    return f"{values} ({rule.theorem}).", f"Constants: {known} ({source})."
-
-
-def _warnings(rule: Rule, parameters: Parameters) -> list[str]:
-    """One sentence for every field set by hand beyond what theory covers."""
-    sentences = []
-    for parameter in parameters:
-        beyond = parameter.beyond()
-        if beyond is not None:
-            side, value, limit, client = beyond
-            whose = "" if client is None else f" of client number {client}"
-            sentences.append(
-                f"{parameter.name} {value:.3g}{whose} is {side} {limit:.3g}, from {parameter.formula} "
-                f"({rule.theorem}): "
-                f"{_RISKS.get(parameter.name, 'the theorem does not cover it')}. Leave it out to have it chosen."
-            )
-    return sentences
+    known = ", ".join(f"{symbol} {value:.3g}" for symbol, value in relied_on.symbols.items())
+    return f"{values} ({rule.theorem}).", f"Constants: {known} ({relied_on.source})."
 
 
 def _no_rule(missing: Collection[str], wanted: Collection[str], owner: str) -> str:
@@ -248,11 +196,3 @@ def _no_constants(algorithm: Algorithm, constants: Constants | None, left: Colle
     elif constants.smoothness == 0:
         why = "this loss has no curvature at all"
     return f"{owner} leaves {', '.join(left)} to theory, and {why}; set {'them' if len(left) > 1 else 'it'} by hand."
-
-
-def _not_strongly_convex(own: Constants, blocks: BlockConstants, owner: str) -> str:
-    ways = "set strong_convexity by hand" if own.strong_convexity > 0 else "set model.l2, or strong_convexity by hand"
-    return (
-        f"{owner}.strong_convexity is left to theory, which needs F to be strongly convex, and mu = 0 here "
-        f"({blocks.source}); {ways}."
-    )

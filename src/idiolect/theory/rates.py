@@ -125,12 +125,7 @@ def deviation_multiplier(
 
 
 def mean_multiplier(
-    *,
-    personal_step_scale: float,
-    server_step_size: float,
-    step_size: float,
-    local_steps: int,
-    curvature: float = 1.0,
+    *, personal_step_scale: float, server_step_size: float, step_size: float, local_steps: int, curvature: float = 1.0
 ) -> float:
     """psi = 1 - (alpha+beta)(1-nu^K)/(1+alpha): what a round does to mean_m (v_m - v*_m), as above."""
     power = (1 - step_size * (1 + personal_step_scale) * curvature) ** local_steps
@@ -138,12 +133,7 @@ def mean_multiplier(
 
 
 def is_stable(
-    *,
-    personal_step_scale: float,
-    server_step_size: float,
-    step_size: float,
-    local_steps: int,
-    curvature: float = 1.0,
+    *, personal_step_scale: float, server_step_size: float, step_size: float, local_steps: int, curvature: float = 1.0
 ) -> bool:
     """E000-4: rounds converge iff (alpha+beta)(1-nu^K) < 2(1+alpha), for eta(1+alpha)h in (0, 1].
 

@@ -16,6 +16,15 @@ import numpy as np
 
 from idiolect.theory.constants import BlockConstants, Constants
 
+_RISKS = {
+    "local_step": "the theorem does not cover it, and beyond 2/L_m local steps diverge",
+    "step_size": "it may diverge",
+    "inner_step": "the inner steps diverge",
+    "strong_convexity": "that much curvature is not proven, and neither is the rate",
+    "shared_smoothness": "steps on w may overshoot",
+    "personal_smoothness": "steps on beta may overshoot",
+}
+
 
 class Parameter(NamedTuple):
     """One field of an algorithm: its value, how theory gets it, and how far one set by hand may go."""
@@ -32,19 +41,19 @@ class Parameter(NamedTuple):
         entries = np.asarray(self.value)
         return f"{entries.min():.3g} to {entries.max():.3g}" if entries.ndim else f"{self.value:.3g}"
 
-    def beyond(self) -> tuple[str, float, float, int | None] | None:
-        """(side, value, limit, client) where one set by hand is outside its range, that of the worst client.
-
-        The client is None where all have one value and one range.
-        """
+    def warning(self, theorem: str) -> str | None:
+        """One sentence where one set by hand is outside its range, about the worst client; None where it is not."""
         value, most = np.broadcast_arrays(np.asarray(self.value, float), np.asarray(self.most, float))
         above = value > most
-        if self.by_hand and above.any():
-            worst = int(np.argmax(np.where(above, value / most, 0.0)))
-            return "above", float(value.flat[worst]), float(most.flat[worst]), worst if value.ndim else None
-        if self.by_hand and value.min() < self.least:
-            return "below", float(value.min()), self.least, int(value.argmin()) if value.ndim else None
-        return None
+        if not self.by_hand or not (above.any() or value.min() < self.least):
+            return None
+        worst = int(np.argmax(np.where(above, value / most, 0.0)) if above.any() else value.argmin())
+        side, limit = ("above", most.flat[worst]) if above.any() else ("below", self.least)
+        whose = f" of client number {worst}" if value.ndim else ""
+        return (
+            f"{self.name} {value.flat[worst]:.3g}{whose} is {side} {limit:.3g}, from {self.formula} ({theorem}): "
+            f"{_RISKS.get(self.name, 'the theorem does not cover it')}. Leave it out to have it chosen."
+        )
 
 
 Parameters = tuple[Parameter, ...]
@@ -121,6 +130,9 @@ class Question(NamedTuple):
         return dataclasses.replace(self.of_f, **{field: getattr(self.algorithm, field) for field in fields})
 
 
+Promise = Callable[[Question, float], Prediction | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """What theory knows of one algorithm."""
@@ -130,4 +142,4 @@ class Rule:
     theorem: str = ""  # behind `derive`
     of_blocks: bool = False  # whether `derive` needs the constants of F, not only those of f'_m
     # what it costs to bring F - F* down to this fraction; None where the theorem does not cover the parameters
-    promise: Callable[[Question, float], Prediction | None] | None = None
+    promise: Promise | None = None

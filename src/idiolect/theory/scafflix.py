@@ -9,23 +9,21 @@ is the objective's `personalization` (1 without it), gamma_m `local_step`, p `co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from idiolect.core.addressing import PerClient
 from idiolect.core.checks import NeedsRidgeError, RequestError
 from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.objectives import FLIX
 from idiolect.theory import complexity
-from idiolect.theory.constants import Constants, shares_of
+from idiolect.theory.constants import Constants, per_client, shares_of
 from idiolect.theory.convex import convex_loss
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.joint import joint_problem
-from idiolect.theory.optimum import client_gradients
+from idiolect.theory.optimum import client_points
 from idiolect.theory.rule import Parameter, Parameters, Prediction, Question, Rule
 
 
@@ -65,9 +63,10 @@ def solution(objective: Objective, rows: Rows) -> Solution | None:
         )
     else:
         models = jax.tree.map(lambda w: np.stack([w] * rows.clients), best.shared)
-    gradients = client_gradients(objective, rows, models, stacked=True)
-    assert gradients is not None  # a loss with a known optimum has a known gradient
-    return Solution(best.shared, models, gradients, best.value)
+    clients = problem.arrow.clients
+    points = client_points(clients[0].loss, rows.clients, models, stacked=True)
+    gradients = [client.loss.gradient(client.rows, point) for client, point in zip(clients, points)]
+    return Solution(best.shared, models, np.array(gradients), best.value)
 
 
 def noise_constants(objective: Objective, rows: Rows, batch_size: int, noise: float = 0.0) -> np.ndarray | None:
@@ -80,34 +79,25 @@ def noise_constants(objective: Objective, rows: Rows, batch_size: int, noise: fl
     return None if variance is None else 2 * variance / batch_size + added
 
 
-def parameters(
-    own: Constants,
-    shares: np.ndarray,
-    *,
-    individual: bool = True,
-    batch_size: int = 0,
-    target_accuracy: float | None = None,
-    noise_terms: np.ndarray | None = None,
-    given: Mapping[str, Any],
-) -> Parameters:
+def _derive(question: Question, individual: bool = True) -> Parameters:
     """gamma_m = 1/A_m (their least for all, unless `individual`), p = sqrt(min gamma_m mu_m).
 
     With exact gradients p = 1/sqrt(max L_m/mu_m). Corollary 6: gamma_m = min(1/A_m, eps mu/(2 C_m)), mu = min mu_m,
-    reaches E Psi <= eps; `noise_terms` are the C_m.
+    reaches E Psi <= eps.
     """
-    there = shares > 0
+    algorithm, own, given = question.algorithm, question.own, question.given
+    there = shares_of(algorithm.objective, own.clients) > 0
+    if "communication_probability" not in given:
+        _refuse_flat(own, there, question.owner)
     # no client takes part: any step will do, and a minimum over nothing has no value
     if not there.any():
         there = np.ones_like(there)
-    bounds = 1 / expected_smoothness(own, batch_size)
-    symbol = "L_m" if batch_size == 0 else "A_m"
-    steps, formula = bounds, f"1/{symbol}"
-    if target_accuracy is not None and noise_terms is not None:
-        small = target_accuracy * own.client_strong_convexity[there].min() / 2
-        steps = np.minimum(
-            bounds, np.divide(small, noise_terms, out=np.full_like(bounds, np.inf), where=noise_terms > 0)
-        )
-        formula = f"min(1/{symbol}, eps mu/(2 C_m))"
+    bounds = 1 / expected_smoothness(own, algorithm.batch_size)
+    steps, formula = bounds, "1/A_m" if algorithm.batch_size else "1/L_m"
+    if algorithm.target_accuracy is not None:
+        noise, small = _noise(question), algorithm.target_accuracy * own.client_strong_convexity[there].min() / 2
+        steps = np.minimum(bounds, np.divide(small, noise, out=np.full_like(bounds, np.inf), where=noise > 0))
+        formula = f"min({formula}, eps mu/(2 C_m))"
     if not individual:
         steps, formula = np.full_like(steps, steps[there].min()), f"least {formula}"
     by_hand = "local_step" in given
@@ -127,14 +117,26 @@ def _together(values: np.ndarray) -> Any:
     return float(values[0]) if (values == values[0]).all() else values
 
 
-def refuse_flat(own: Constants, shares: np.ndarray, owner: str) -> None:
+def _refuse_flat(own: Constants, there: np.ndarray, owner: str) -> None:
     """p follows from strong convexity: without it theory has none to offer."""
-    there = shares > 0
     if there.any() and not own.client_strong_convexity[there].min() > 0:
         raise NeedsRidgeError(
             f"{owner}.communication_probability is left to theory, which needs every f'_m to be strongly convex, and "
             f"mu' = 0 here ({own.source}); set model.l2, or communication_probability by hand."
         )
+
+
+def _noise(question: Question) -> np.ndarray:
+    """The C_m, which a target accuracy needs."""
+    algorithm, rows, found = question.algorithm, question.own.rows, None
+    if rows is not None:
+        found = noise_constants(algorithm.objective, rows, algorithm.batch_size, float(algorithm.noise or 0.0))
+    if found is None:
+        raise RequestError(
+            f"{question.owner}.target_accuracy needs the noise C_m at the optimum, which is not known here; "
+            "set local_step and communication_probability by hand."
+        )
+    return found
 
 
 def refuse_singular(objective: Objective, own: Constants | None, names: Any) -> None:
@@ -182,38 +184,11 @@ def gap_over_psi(objective: Objective, own: Constants, steps: np.ndarray, probab
     return start / (2 * (problem.value(zero, ()) - at.value))
 
 
-def _derive(question: Question, individual: bool = True) -> Parameters:
-    algorithm, own, given = question.algorithm, question.own, question.given
-    shares = shares_of(algorithm.objective, own.clients)
-    if "communication_probability" not in given:
-        refuse_flat(own, shares, question.owner)
-    accuracy, terms = algorithm.target_accuracy, None
-    if accuracy is not None:
-        if own.rows is not None:
-            noise = float(algorithm.noise or 0.0)
-            terms = noise_constants(algorithm.objective, own.rows, algorithm.batch_size, noise)
-        if terms is None:
-            raise RequestError(
-                f"{question.owner}.target_accuracy needs the noise C_m at the optimum, which is not known here; "
-                "set local_step and communication_probability by hand."
-            )
-    return parameters(
-        own,
-        shares,
-        individual=individual,
-        batch_size=algorithm.batch_size,
-        target_accuracy=accuracy,
-        noise_terms=terms,
-        given=given,
-    )
-
-
 def _promise(question: Question, epsilon: float) -> Prediction | None:
     """Nothing for draws and noise, which end at a floor, nor for steps beyond 1/L_m."""
     algorithm, own = question.algorithm, question.own
     shares, chance = shares_of(algorithm.objective, own.clients), float(algorithm.communication_probability)
-    given = algorithm.local_step.values if isinstance(algorithm.local_step, PerClient) else algorithm.local_step
-    steps, there = np.broadcast_to(np.asarray(given, float), shares.shape), shares > 0
+    steps, there = per_client(algorithm.local_step, own.clients), shares > 0
     fits = (steps * own.client_smoothness)[there].max(initial=0.0) <= 1 + 1e-9
     convex = own.strong_convexity > 0
     if algorithm.batch_size or algorithm.noise or not (convex and there.any() and fits):

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.objectives import Additive
 from idiolect.theory import complexity
-from idiolect.theory.constants import Constants, block_constants, term_constants
+from idiolect.theory.constants import Constants, block_constants, numbers_of, term_constants
 from idiolect.theory.rule import Prediction, Question, Rule, StepAdvice
 
 
@@ -106,14 +105,8 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
     else:
         recommended, reason = bound, "1/L, gradients are exact"
     formula = "1/(L + penalty)" if extra else "1/L"
-    return StepAdvice(
-        recommended,
-        bound,
-        formula,
-        "descent lemma",
-        reason,
-        "a local step may overshoot, and above 2/L diverge",
-    )
+    risk = "a local step may overshoot, and above 2/L diverge"
+    return StepAdvice(recommended, bound, formula, "descent lemma", reason, risk)
 
 
 def _personalized_local_sgd(algorithm: Any, constants: Constants) -> StepAdvice | None:
@@ -182,8 +175,7 @@ def step_warnings(rule: Rule | None, algorithm: Algorithm, constants: Constants 
     advice = advise(rule, algorithm, constants)
     if advice is None or constants is None:
         return []
-    given: Any = algorithm.step_size  # type: ignore[attr-defined]
-    step_size = float(np.max(given.values if is_per_client(given) else given))
+    step_size = float(numbers_of(algorithm.step_size).max())  # type: ignore[attr-defined]
     warning = advice.warning(step_size)
     if warning is not None:
         return [warning]

@@ -6,7 +6,7 @@ z_t = x_t . W + h_{t-1} . R + b, cut into i, f, g, o;  c_t = s(f) c_{t-1} + s(i)
 The products with W stand outside the loop, before it. The reverse loop keeps the gradients of z_t; that of R is one
 product of all h_{t-1} with all of them, after the loop, not a sum of an (n x 4n) product at every step, which is what
 differentiating the loop does: 0.034 s instead of 0.053 s for a step of two layers of 256, 4 x 80 characters, two busy
-cores. What of a reverse step needs no later one is formed before the loop (`gates.gate_gradients`): another 0.038 s to
+cores. What of a reverse step needs no later one is formed before the loop (`gate_gradients`): another 0.038 s to
 0.014 s, less busy.
 """
 
@@ -14,16 +14,37 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from idiolect.models.layers.gates import UNROLL, Gates, gate_gradients, gates_of
-from idiolect.models.layers.lstm_mixed import recur_chosen, recur_mixed
+from idiolect.core.control import cond
 from idiolect.models.layers.precision import lowered, product
 from idiolect.models.model import Params
+
+UNROLL = 8  # steps per turn of the loop: the dispatch of a turn costs as much as a small product
+
+Gates = tuple[Array, Array, Array, Array]  # i, f, g, o
+
+
+def gates_of(summed: Array) -> Gates:
+    """s(i), s(f), tanh(g), s(o) from z_t, which has i, f, g, o side by side."""
+    i, f, g, o = jnp.split(summed, 4, axis=-1)
+    return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+
+
+def gate_gradients(gates: Gates, cell: Array, earlier: Array) -> tuple[Array, Array]:
+    """What a reverse step multiplies by: d z_t per gradient on (c, c, c, h), side by side, and d c_t per gradient on h.
+
+    For all steps at once, before the reverse loop, so that a step there has one product. With one for each of i, f, g,
+    XLA on a CPU makes each a fusion that follows the gradient on c through all steps of an unrolled turn again.
+    """
+    i, f, g, o = gates
+    squashed = jnp.tanh(cell)
+    parts = (g * i * (1 - i), earlier * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o))
+    return jnp.concatenate(parts, axis=-1), o * (1 - squashed * squashed)
 
 
 class State(NamedTuple):
@@ -133,3 +154,105 @@ def _backward(compute: str, kept: Kept, gradients: tuple[Array, State]) -> tuple
 
 
 _recur.defvjp(_forward, _backward)
+
+
+Pair = tuple[Array, Array]  # hidden and cell states, or what belongs to either version
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def recur_mixed(compute: str, projected: Array, recurrent: Array, shares: Array) -> Array:
+    """h_t (time, rows, width) from projected (time, 2, rows, 4 width), recurrent (2, width, 4 width) and shares.
+
+    `shares` is (time, 2, rows, 1). The state starts at zero. With branches b = 0, 1 and shares q_b,t per row:
+    (h_b, c_b) = step of version b from the mixed (h_{t-1}, c_{t-1});  h_t = sum_b q_b,t h_b,  c_t = sum_b q_b,t c_b.
+    Both versions are one recurrence with a branch axis, and its reverse pass is written by hand as that of one.
+    """
+    return _mixed_forward(compute, projected, recurrent, shares)[0]
+
+
+def _mixed_forward(compute: str, projected: Array, recurrent: Array, shares: Array) -> tuple[Array, tuple[Any, ...]]:
+    weights = lowered(recurrent, compute)
+    zeros = jnp.zeros((projected.shape[2], projected.shape[3] // 4), projected.dtype)
+
+    def step(now: Pair, at: Pair) -> tuple[Pair, tuple[Any, ...]]:
+        arrived, share = at
+        hidden, cell = now
+        summed = arrived + jnp.matmul(lowered(hidden, compute)[None], weights).astype(arrived.dtype)
+        i, f, g, o = gates = gates_of(summed)
+        cells = f * cell[None] + i * g
+        hiddens = o * jnp.tanh(cells)
+        # both versions go on from the mixture: there is one state, not one per version
+        mixed = (jnp.sum(share * hiddens, axis=0), jnp.sum(share * cells, axis=0))
+        return mixed, (*mixed, hiddens, cells, gates)
+
+    _, (hidden, cell, hiddens, cells, gates) = jax.lax.scan(step, (zeros, zeros), (projected, shares), unroll=UNROLL)
+    return hidden, (hidden, cell, hiddens, cells, gates, recurrent, shares)
+
+
+def _mixed_backward(compute: str, kept: tuple[Any, ...], gradients: Array) -> tuple[Array, Array, Array]:
+    hidden, cell, hiddens, cells, gates, recurrent, shares = kept
+    # kept by the forward pass: the reverse loop computes no gate again
+    before_hidden, before_cell = (jnp.concatenate([jnp.zeros_like(part[:1]), part[:-1]]) for part in (hidden, cell))
+    back = jnp.swapaxes(lowered(recurrent, compute), 1, 2)
+
+    def step(gradient: Pair, at: tuple[Array, ...]) -> tuple[Pair, Pair]:
+        arrived, own_hiddens, own_cells, local, on_to_cell, forget, share = at
+        on_mixed, on_cell = gradient[0] + arrived, gradient[1]
+        on_share = jnp.sum(on_mixed[None] * own_hiddens + on_cell[None] * own_cells, axis=-1, keepdims=True)
+        on_hiddens = share * on_mixed[None]
+        on_cells = share * on_cell[None] + on_hiddens * on_to_cell
+        summed = jnp.concatenate([on_cells, on_cells, on_cells, on_hiddens], axis=-1) * local
+        # summed over both versions, since both began with the one mixed state
+        back_hidden = jnp.matmul(lowered(summed, compute), back).astype(summed.dtype).sum(axis=0)
+        return (back_hidden, jnp.sum(on_cells * forget, axis=0)), (summed, on_share)
+
+    nothing = jnp.zeros_like(hidden[0])
+    at = (gradients, hiddens, cells, *gate_gradients(gates, cells, before_cell[:, None]), gates[1], shares)
+    _, (summed, on_shares) = jax.lax.scan(step, (nothing, nothing), at, reverse=True, unroll=UNROLL)
+    seen, wanted = lowered(before_hidden, compute), lowered(summed, compute)
+    # one product over all steps after the loop, instead of one per step added up in it
+    on_recurrent = jnp.einsum("trw,tbrv->bwv", seen, wanted).astype(recurrent.dtype)
+    return summed, on_recurrent, on_shares
+
+
+recur_mixed.defvjp(_mixed_forward, _mixed_backward)
+
+
+def recur_chosen(compute: str, branches: tuple[Array, Array], inputs: Array, picked: Array) -> Array:
+    """h_t (time, rows, width) where every row follows version 0 or 1 at every step; one that no row follows is idle.
+
+    `branches` are the parameters of both versions, inputs (time, rows, inside), `picked` (time, rows, 1) holds
+    where version 0 is followed. For inference: no reverse pass.
+    """
+    follows = (picked, ~picked)
+    width = branches[0]["recurrent"].shape[0]
+    wide = (*inputs.shape[:2], 4 * width)
+
+    def projection(params: Array, wanted: Array) -> Array:
+        def work() -> Array:
+            return product(inputs, params["input"], compute) + params["bias"]
+
+        return cond(jnp.any(wanted), work, lambda: jnp.zeros(wide, params["bias"].dtype))
+
+    projected = tuple(projection(params, wanted) for params, wanted in zip(branches, follows))
+    weights = tuple(lowered(params["recurrent"], compute) for params in branches)
+    zeros = jnp.zeros((inputs.shape[1], width), projected[0].dtype)
+
+    def step(now: Pair, at: tuple[tuple[Array, ...], Pair]) -> tuple[Pair, Array]:
+        arrived, wanted = at
+        hidden, cell = now
+
+        def version(branch: int) -> tuple[Array, Array]:
+            def work() -> tuple[Array, Array]:
+                summed = arrived[branch] + (lowered(hidden, compute) @ weights[branch]).astype(hidden.dtype)
+                i, f, g, o = gates_of(summed)
+                own = f * cell + i * g
+                return o * jnp.tanh(own), own
+
+            return cond(jnp.any(wanted[branch]), work, lambda: (zeros, zeros))
+
+        ours, theirs = version(0), version(1)
+        hidden, cell = (jnp.where(wanted[0], mine, other) for mine, other in zip(ours, theirs))
+        return (hidden, cell), hidden
+
+    return jax.lax.scan(step, (zeros, zeros), (projected, follows))[1]
