@@ -10,12 +10,9 @@ import importlib
 __version__ = "0.1.0"
 
 _HOMES = {
-    "idiolect.api.advising": ("Advice", "Explanation", "advise", "explain"),
-    "idiolect.api.answers": ("Answer", "ClientAnswer", "TrainedRun"),
+    "idiolect.api.answers": ("Advice", "Answer", "ClientAnswer", "SplitsAnswer", "TrainedRun", "load"),
     "idiolect.api.estimators": ("PersonalizedClassifier", "PersonalizedRegressor"),
-    "idiolect.api.loading": ("load",),
-    "idiolect.api.running": ("compare", "sweep", "train"),
-    "idiolect.api.splits": ("SplitsAnswer",),
+    "idiolect.api.running": ("Explanation", "advise", "compare", "explain", "sweep", "train"),
     "idiolect.api.tables": ("Table", "data_set", "read_table"),
     "idiolect.algorithms": ("ALGORITHMS",),
     "idiolect.core": (
@@ -64,20 +61,20 @@ def __dir__() -> list[str]:
 TYPE_CHECKING = False  # which type checkers take for true; `typing` itself could be a planted file
 if TYPE_CHECKING:
     from idiolect.algorithms import ALGORITHMS as ALGORITHMS
-    from idiolect.api.advising import Advice as Advice
-    from idiolect.api.advising import Explanation as Explanation
-    from idiolect.api.advising import advise as advise
-    from idiolect.api.advising import explain as explain
+    from idiolect.api.answers import Advice as Advice
     from idiolect.api.answers import Answer as Answer
     from idiolect.api.answers import ClientAnswer as ClientAnswer
+    from idiolect.api.answers import SplitsAnswer as SplitsAnswer
     from idiolect.api.answers import TrainedRun as TrainedRun
+    from idiolect.api.answers import load as load
     from idiolect.api.estimators import PersonalizedClassifier as PersonalizedClassifier
     from idiolect.api.estimators import PersonalizedRegressor as PersonalizedRegressor
-    from idiolect.api.loading import load as load
+    from idiolect.api.running import Explanation as Explanation
+    from idiolect.api.running import advise as advise
     from idiolect.api.running import compare as compare
+    from idiolect.api.running import explain as explain
     from idiolect.api.running import sweep as sweep
     from idiolect.api.running import train as train
-    from idiolect.api.splits import SplitsAnswer as SplitsAnswer
     from idiolect.api.tables import Table as Table
     from idiolect.api.tables import data_set as data_set
     from idiolect.api.tables import read_table as read_table

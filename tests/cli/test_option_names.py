@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from idiolect.cli.option_names import said_by_option
+from idiolect.cli.options import said_by_option
 
 REFUSED = [  # (options, a part of the sentence)
     ("--rounds -1", "Error: --rounds must be at least 0, got -1."),

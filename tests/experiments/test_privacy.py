@@ -104,7 +104,7 @@ def dialled(tmp_path_factory):
         "personalization",
         (1.0, 0.5, 0.0),
         refit=True,
-        ridge_chosen=True,
+        ridge="The ridge was chosen on validation rows.",
     )
     return found, folder / "run"
 

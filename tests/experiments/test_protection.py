@@ -20,8 +20,7 @@ from idiolect.experiments.candidates import comparison
 from idiolect.experiments.contest import Contest
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
-from idiolect.experiments.protection import attackers_of, out_of_reach
-from idiolect.experiments.row_protection import most_exposed
+from idiolect.experiments.protection import attackers_of, most_exposed, out_of_reach
 from idiolect.experiments.spec import from_table, override, to_table
 from idiolect.protection.attacks import flip_labels
 

@@ -1,31 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comparisons, sweeps and single trainings answer: for all clients, for one of them, and for new rows."""
+"""What commands answer: for all clients, for one of them, for new rows; and finished folders back into Python."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from idiolect.api.results import Result
 from idiolect.api.sentences import in_python, warn, with_arguments
 from idiolect.api.tables import to_arrow, to_frame
-from idiolect.record.codec import to_json
+from idiolect.record.codec import flat, to_json
 from idiolect.record.errors import RequestError
+from idiolect.record.manifest import DONE, check_report_files
+from idiolect.report import build_report
+from idiolect.report.advise_table import Advised, advice_text, read_advice
+from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.folder import Kind, kind_of, read
+from idiolect.report.folder import Run as FolderRun
+from idiolect.report.loggers import log_run
+from idiolect.report.notebook import advice_html, comparison_html, text_html
+from idiolect.report.splits_table import SplitsFound, answer, read_splits, splits_text
+from idiolect.report.table import ComparisonTable, compare
+from idiolect.report.text import terminal_width
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from idiolect.api.tables import Column, Frame, Source
     from idiolect.record.schema import MethodSummary
-    from idiolect.report.clients import ClientTable
-    from idiolect.report.folder import Run as FolderRun
-    from idiolect.report.table import ComparisonTable
+
+
+class Workplace:
+    """The folder that a result is written to: the caller's own, or one that goes away with the result."""
+
+    def __init__(self, out: str | os.PathLike[str] | None, name: str):
+        if out is not None:
+            self.folder = Path(out)
+            return
+        made = tempfile.mkdtemp(prefix="idiolect-")
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)  # with this object, or when Python ends
+        self.folder = Path(made) / name
+
+
+class Result(abc.ABC):
+    """A finished folder of a command, read when asked; abstract."""
+
+    def __init__(self, place: Workplace):
+        self._place = place
+
+    @property
+    def folder(self) -> Path:
+        """Where the files lie; a temporary folder is removed with this object: `save` keeps it."""
+        return self._place.folder
+
+    @in_python()
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Copy the folder to `path`, which must not exist, with its page; `load` and the commands read it."""
+        target = Path(path)
+        if target.exists():
+            raise RequestError(f"{target} exists, and nothing is overwritten; choose another path.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        skipped = str(self.folder)
+        shutil.copytree(self.folder, target, ignore=lambda at, names: [DONE] if str(at) == skipped else [])
+        shutil.copy2(self.folder / DONE, target / DONE)  # last: a copy that was cut short is not taken for a whole one
+        build_report(target)
+        return target
+
+    @abc.abstractmethod
+    def _text(self) -> str:
+        """The answer, for a terminal."""
+
+    def __str__(self) -> str:
+        return self._text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return text_html(self._text())
+
+    def __getstate__(self) -> dict[str, object]:
+        """All files, so that a result can be pickled, copied and sent to another process."""
+        every = [path for path in self.folder.rglob("*") if path.is_file()]
+        files = {str(path.relative_to(self.folder)): path.read_bytes() for path in every}
+        return {"name": self.folder.name, "files": files}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        name, files = state["name"], state["files"]
+        assert isinstance(name, str)
+        assert isinstance(files, dict)
+        # another process gets files of its own: the first one's folder goes away with the first one
+        self._place = Workplace(None, name)
+        for inside, content in files.items():
+            path = self.folder / inside
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +129,10 @@ class Trial(Result):
 
     @cached_property
     def _read(self) -> FolderRun:
-        from idiolect.report.folder import read
-
         return read(self.folder)
 
     @cached_property
     def _table(self) -> ComparisonTable:
-        from idiolect.report.table import compare
-
         return compare(self._read)
 
     @property
@@ -130,8 +203,6 @@ class Trial(Result):
 
         Each needs its extra: `pip install 'idiolect[tensorboard]'`, `pip install 'idiolect[mlflow]'`.
         """
-        from idiolect.report.loggers import log_run
-
         targets = {"tensorboard": tensorboard, "mlflow": mlflow}
         given = {kind: str(target) for kind, target in targets.items() if target is not None}
         if not given:
@@ -141,22 +212,17 @@ class Trial(Result):
 
     def _client(self, name: str, method: str) -> ClientAnswer:
         from idiolect.core.checks import nearest
-        from idiolect.report.clients import client_table
 
         found = client_table(self._read, method)
-        names = [str(one) for one in found.client]
-        if str(name) not in names:
-            raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), names)}")
-        return _client_answer(found, names.index(str(name)), self._read.score)
+        clients = [str(one) for one in found.client]
+        if str(name) not in clients:
+            raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), clients)}")
+        return _client_answer(found, clients.index(str(name)), self.score_name)
 
     def _text(self) -> str:
-        from idiolect.report.text import terminal_width
-
         return self._table.to_text(terminal_width(), details=False)
 
     def _repr_html_(self) -> str:
-        from idiolect.report.notebook import comparison_html
-
         return comparison_html(self._table)
 
 
@@ -193,8 +259,6 @@ class Answer(Trial):
 
     def frame(self) -> Frame:
         """One row per method: means, gains with their intervals, clients helped and hurt, and the price."""
-        import pyarrow as pa
-
         table = pa.Table.from_pylist([to_json(row.as_dict()) for row in self._table.rows])
         # a column that no method has a number for, such as those of routing, says nothing
         known = [name for name in table.column_names if table[name].null_count < table.num_rows]
@@ -244,6 +308,97 @@ class TrainedRun(Trial):
         return self._read.methods[0]
 
 
+class SplitsAnswer(Result):
+    """What several splits say together: means over splits, with intervals."""
+
+    @cached_property
+    def _found(self) -> SplitsFound:
+        return read_splits(self.folder)
+
+    @property
+    def best(self) -> str | None:
+        """The method that was announced most often; None where none was."""
+        announced = self._found.found.announced
+        return None if announced is None else announced.most
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        return answer(self._found)
+
+    def frame(self) -> Frame:
+        """One row per method: means over splits with their intervals, and how often it was announced."""
+        lines = [flat(dataclasses.asdict(line), "_") for line in self._found.found.methods]
+        return to_frame(pa.Table.from_pylist(lines))
+
+    @property
+    def clients(self) -> Frame:
+        """One row per method and client: means over splits."""
+        return to_frame(pa.Table.from_pylist([dataclasses.asdict(row) for row in self._found.rows]))
+
+    @in_python()
+    def for_client(self, client: str, method: str | None = None) -> dict[str, float | int | str | None]:
+        """What the shown method, or the given one, does for one client: a row of `clients`."""
+        label = method or self._found.found.personalized
+        rows = [row for row in self._found.rows if row.method == label and row.client == str(client)]
+        if not rows:
+            raise RequestError(f"There is no client {client!r} of a method {label!r} in the answer; see `clients`.")
+        return dataclasses.asdict(rows[0])
+
+    def _text(self) -> str:
+        return splits_text(self._found, terminal_width())
+
+
+class Advice(Result):
+    """For every client: train alone, join all, or join which neighbours; prints itself."""
+
+    @cached_property
+    def _found(self) -> Advised:
+        return read_advice(self.folder)
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        return pq.read_table(self.folder / "advise.parquet")
+
+    def frame(self) -> Frame:
+        """One row per client: the advice, the gain to expect with its interval, and whom to join."""
+        return to_frame(self._rows)
+
+    @in_python()
+    def for_client(self, client: str) -> dict[str, object]:
+        """The advice for one client: its row of `frame`."""
+        from idiolect.core.checks import nearest
+
+        entries = {str(entry["client"]): entry for entry in self._rows.to_pylist()}
+        if str(client) not in entries:
+            raise RequestError(f"There is no client {str(client)!r} in the advice.{nearest(str(client), entries)}")
+        return dict(entries[str(client)])
+
+    def _text(self) -> str:
+        return advice_text(self._found, width=terminal_width())
+
+    def _repr_html_(self) -> str:
+        return advice_html(self._found)
+
+
+@in_python()
+def load(path: str | os.PathLike[str]) -> Answer | TrainedRun | SplitsAnswer | Advice:
+    """The result in a finished folder of `compare`, `run`, `sweep` or `advise`; one method is a `TrainedRun`."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise RequestError(f"There is no folder {folder}; give the path of a finished run, such as runs/NAME.")
+    if not (folder / DONE).is_file():
+        raise RequestError(f"The folder {folder} holds no finished run: it has no file {DONE!r}; finish it first.")
+    check_report_files(folder)
+    place = Workplace(folder, folder.name)
+    kind = kind_of(folder)
+    if kind is Kind.advice:
+        return Advice(place)
+    if kind is Kind.splits:
+        return SplitsAnswer(place)
+    return TrainedRun(place) if len(read(folder).methods) == 1 else Answer(place)
+
+
 def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
     def number(values: np.ndarray) -> float | None:
         return None if np.isnan(values[place]) else float(values[place])
@@ -270,8 +425,6 @@ def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
 
 def _with_client(rows: Source, client: Column, column: str) -> pa.Table:
     """The rows with a client column: the same client in all of them, or one each."""
-    import pyarrow as pa
-
     table = to_arrow(rows)
     if column in table.column_names:
         raise RequestError(f"The rows have a client column {column!r}; leave it out of them, or leave client= out.")

@@ -14,14 +14,12 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from idiolect.api.running import train
 from idiolect.api.sentences import warn_caller
-from idiolect.api.tables import read_table
+from idiolect.api.tables import Setting, read_table
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-    from idiolect.api.tables import Setting
 
     Matrix: TypeAlias = np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
     Vector: TypeAlias = np.ndarray | pd.Series | Sequence[object]
@@ -63,16 +61,9 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             )
         owner = np.arange(len(inputs)) % PARTS if clients is None else _owners(inputs, clients)
         names = [f"x{place + 1}" for place in range(inputs.shape[1])]
-        validation = VALIDATION if self.tune else 0.0
+        held = VALIDATION if self.tune else 0.0
         table = read_table(
-            inputs,
-            owner,
-            targets,
-            features=names,
-            task=self._task,
-            train=1 - validation,
-            validation=validation,
-            test=0.0,
+            inputs, owner, targets, features=names, task=self._task, train=1 - held, validation=held, test=0.0
         )
         options: dict[str, Setting] = {"model": self.model, "seed": self.random_state or 0}
         if self.rounds is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train from Python: the specs of `idiolect compare` and `sweep`, executed as the commands execute them."""
+"""The commands from Python: compare, train, sweep, advise and explain, executed as the command line executes them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from idiolect.api.answers import Answer, TrainedRun
-from idiolect.api.results import Workplace
+import tomli_w
+
+from idiolect.api.answers import Advice, Answer, SplitsAnswer, TrainedRun, Workplace
 from idiolect.api.sentences import in_python, warn
-from idiolect.api.splits import SplitsAnswer
 from idiolect.api.tables import Setting, Table, check_number, check_table, plain
 from idiolect.experiments.contest import Contest
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
+from idiolect.report.explanation import explanation_text
+from idiolect.report.notebook import text_html
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -117,6 +119,54 @@ def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Val
     return Answer(place)
 
 
+@in_python()
+def advise(
+    table: Table,
+    *,
+    verify: bool = False,
+    seeds: Sequence[int] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Advice:
+    """Who should learn with whom? What `idiolect advise` answers; `verify` judges the advice on test rows."""
+    from idiolect.experiments.advise import advise_on
+
+    check_table(table)
+    place = Workplace(out, f"{table.name}-advise")
+    splits = None if seeds is None else [int(seed) for seed in seeds]
+    advise_on(
+        {"data": dict(table.data)},
+        place.folder,
+        name=table.name,
+        verify=verify,
+        seeds=splits,
+        progress=progress,
+        say=warn,
+        rows=table.rows,
+    )
+    return Advice(place)
+
+
+class Explanation(dict[str, object]):
+    """What a name means, as plain values; prints itself."""
+
+    def __str__(self) -> str:
+        return explanation_text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return text_html(str(self))
+
+
+@in_python()
+def explain(name: str, objective: str | None = None, **settings: Setting) -> Explanation:
+    """Equations, settings, what travels and what it costs, theory and citation of an algorithm or an objective."""
+    from idiolect.experiments.explain import explain as look_up
+
+    return Explanation(look_up(name, objective, changes=[tomli_w.dumps(settings)] if settings else []))
+
+
 def _local_work(settings: Mapping[str, Setting]) -> dict[str, int]:
     """What decides how much a client does in a round, as `compare` takes it: the rest follows from it."""
     return {name: value for name in ("batch_size", "epochs") if isinstance(value := settings.get(name), int)}
@@ -187,12 +237,10 @@ def _contest(options: Options, **given: str | int | None) -> Contest:
 
 def _toml(settings: Mapping[str, Setting]) -> list[str]:
     """{"training.rounds": 5} as the lines that --set takes."""
-    import tomli_w
-
     lines = []
     for name, value in settings.items():
-        nested: dict[str, object] = {name.rpartition(".")[2]: plain(value)}
-        for part in reversed(name.split(".")[:-1]):
+        nested: Any = plain(value)
+        for part in reversed(name.split(".")):
             nested = {part: nested}
         lines.append(tomli_w.dumps(nested))
     return lines
@@ -222,14 +270,8 @@ def _execute_with_ridge(
 def _execute(spec: Spec, place: Workplace, table: Table, options: Options, remarks: Sequence[str] = ()) -> None:
     from idiolect.experiments.execute import execute
 
-    done = execute(
-        spec,
-        place.folder,
-        progress=options.get("progress"),
-        say=warn,
-        rows=table.rows,
-        remarks=remarks,
-    )
+    progress = options.get("progress")
+    done = execute(spec, place.folder, progress=progress, say=warn, rows=table.rows, remarks=remarks)
     lost = [entry for entry in done.summary.methods if entry.diverged is not None]
     if len(lost) == len(done.summary.methods):
         raise DivergedError(f"{lost[0].method}: {lost[0].diverged}. Use a smaller step size.")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from idiolect.api.sentences import in_python
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
     Frame: TypeAlias = pd.DataFrame
     Source: TypeAlias = str | os.PathLike[str] | pa.Table | pd.DataFrame | Mapping[str, Sequence[object]] | np.ndarray
@@ -140,8 +140,6 @@ def _columns_of(source: Source) -> dict[str, np.ndarray]:
 
 
 def _arrow_column(values: Column, role: str) -> pa.Array | pa.ChunkedArray:
-    import pyarrow as pa
-
     try:
         if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__array__"):
             return pa.chunked_array(values)

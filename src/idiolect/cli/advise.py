@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from idiolect.cli.bar import Bar
 from idiolect.cli.data_options import EqualRows
-from idiolect.cli.options import Seed, Table, Writing, command, free_folder, parse_seeds
+from idiolect.cli.options import Seed, Table, Writing, command, free_folder, in_options, parse_seeds
+from idiolect.cli.training import show
 
 
 @command
@@ -17,21 +18,12 @@ def advise(
     columns: EqualRows,
     writing: Writing,
     table: Table = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
-    ] = False,
-    details: Annotated[
-        bool, typer.Option("--details", help="Print every client and the numbers for specialists.")
-    ] = False,
+    verify: bool = typer.Option(False, "--verify", help="Train all three ways and judge the advice on test rows."),
+    details: bool = typer.Option(False, "--details", help="Print every client and the numbers for specialists."),
     seed: Seed = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="Splits such as 0,1,2 or 0-9 to verify on. Default: --seed.")
-    ] = None,
+    seeds: str | None = typer.Option(None, help="Splits such as 0,1,2 or 0-9 to verify on. Default: --seed."),
 ) -> None:
     """Train alone, join all clients, or join these neighbours? Measures the clients and advises each of them."""
-    from idiolect.cli.bar import Bar
-    from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on
 

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.options import Details, Live, Running, Seeds, Table, command, free_folder, parse_seeds
+from idiolect.cli.options import Details, Live, Running, Seeds, Table, command, free_folder, in_options, parse_seeds
+from idiolect.cli.training import Request, refuse_live, split_and_show, train_and_show
 from idiolect.experiments.contest import Contest
 
 
@@ -20,17 +20,14 @@ def compare(
     running: Running,
     table: Table = None,
     seeds: Seeds = None,
-    splits: Annotated[
-        int, typer.Option(help="Repeat all on so many random splits of the rows; answers are means over splits.")
-    ] = 1,
-    name: Annotated[str | None, typer.Option(help="Name of the run folder under runs/.")] = None,
+    splits: int = typer.Option(
+        1, help="Repeat all on so many random splits of the rows; answers are means over splits."
+    ),
+    name: str | None = typer.Option(None, help="Name of the run folder under runs/."),
     details: Details = False,
     live: Live = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
-    from idiolect.cli.live import refuse_live
-    from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import Request, split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.candidates import comparison
     from idiolect.experiments.splits import check_splits

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from idiolect.experiments.contest import option
 from idiolect.record.errors import RequestError
 
 _LISTS = ("features", "drop", "categorical")
@@ -21,27 +23,17 @@ _NEEDED = {"client": "names the client", "target": "is to be predicted"}
 class Columns:
     """Where the rows are, and what is in their columns."""
 
-    client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None
-    data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None
-    features: Annotated[
-        str | None, typer.Option(help="Columns to predict from, comma-separated. Default: all others.")
-    ] = None
-    drop: Annotated[str | None, typer.Option(help="Columns to leave out, comma-separated.")] = None
-    categorical: Annotated[str | None, typer.Option(help="Columns that are names though they look like numbers.")] = (
-        None
-    )
-    split_column: Annotated[str | None, typer.Option(help="Column that says train, validation or test.")] = None
-    group: Annotated[str | None, typer.Option(help="Column whose equal values stay on one side of the split.")] = None
-    time: Annotated[
-        str | None, typer.Option(help="Column of numbers or dates: oldest rows train, newest rows test.")
-    ] = None
-    weight: Annotated[
-        str | None, typer.Option(help="Column of numbers: how much each row counts in losses and scores.")
-    ] = None
-    task: Annotated[
-        str | None, typer.Option(help="classification, regression or counts. Default: by the target's values.")
-    ] = None
+    client: str | None = option("Column that names the client.")
+    target: str | None = option("Column to predict.")
+    data: str | None = option("A known data set instead (`idiolect list data`).")
+    features: str | None = option("Columns to predict from, comma-separated. Default: all others.")
+    drop: str | None = option("Columns to leave out, comma-separated.")
+    categorical: str | None = option("Columns that are names though they look like numbers.")
+    split_column: str | None = option("Column that says train, validation or test.")
+    group: str | None = option("Column whose equal values stay on one side of the split.")
+    time: str | None = option("Column of numbers or dates: oldest rows train, newest rows test.")
+    weight: str | None = option("Column of numbers: how much each row counts in losses and scores.")
+    task: str | None = option("classification, regression or counts. Default: by the target's values.")
 
     def given(self) -> dict[str, str]:
         """What was given, by name."""
@@ -54,9 +46,10 @@ class Columns:
         if table is None and self.data is None:
             raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
         if table is None:
-            return self._known_data()
+            self._refuse_others(f"--data {self.data} has columns of its own")
+            return {"source": self.data}
         if (table / FACTS).is_file():
-            self._refuse_others("data", f"the rows in {table} are packed")
+            self._refuse_others(f"the rows in {table} are packed")
             return {"source": "pack", "path": str(table)}
         if table.is_dir():  # before its name becomes that of a run
             raise RequestError(f"{table} is a folder, but a file is needed; name the file inside it.")
@@ -64,18 +57,12 @@ class Columns:
         for name, meaning in _NEEDED.items():
             if name not in given:
                 raise RequestError(f"{command} TABLE needs --{name} COLUMN, the column that {meaning}.")
-        found: dict[str, object] = {
-            _COLUMNS.get(name, name): text for name, text in given.items() if name not in _LISTS
-        }
+        columns = {_COLUMNS.get(name, name): text for name, text in given.items() if name not in _LISTS}
         lists = {name: _names(f"--{name}", given[name]) for name in _LISTS if name in given}
-        return {"source": "table", "path": str(table)} | found | lists
+        return {"source": "table", "path": str(table), **columns, **lists}
 
-    def _known_data(self) -> dict[str, object]:
-        self._refuse_others("data", f"--data {self.data} has columns of its own")
-        return {"source": self.data}
-
-    def _refuse_others(self, allowed: str, reason: str) -> None:
-        other = next((name for name in self.given() if name != allowed), None)
+    def _refuse_others(self, reason: str) -> None:
+        other = next((name for name in self.given() if name != "data"), None)
         if other is not None:
             raise RequestError(f"{flag(other)} is for a TABLE, and {reason}; leave it out.")
 
@@ -92,12 +79,10 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _names(option: str, text: str) -> list[str]:
+def _names(flag: str, text: str) -> list[str]:
     """Comma-separated column names; one with a comma in it stands in double quotes."""
-    import csv
-
     # as CSV, so that a column whose name has a comma can be named
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or not all(names):
-        raise RequestError(f"{option} needs column names such as age,weight, got {text!r}.")
+        raise RequestError(f"{flag} needs column names such as age,weight, got {text!r}.")
     return names

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="List, fetch and build the data sets that need files.", no_args_is_help=True, rich_markup_mode=None
 )
+FACTS = ("title", "clients", "rows", "predicted", "licence", "citation", "home", "files", "size", "remark", "exact")
 Name = Annotated[str, typer.Argument(help="A data set of `idiolect datasets list`.")]
 
 
@@ -32,7 +32,10 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
     from idiolect.data.dataset_files import whereabouts
     from idiolect.report.text import TextColumn, printed, tables_of, terminal_width
 
-    found = {name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}
+    found = {
+        name: {key: getattr(row, key) for key in (*FACTS, "originals")} | {"where": whereabouts(row)}
+        for name, row in DATASETS.items()
+    }
 
     def text() -> str:
         heads = ("name", "clients", "rows", "predicted", "licence", "size", "where")
@@ -48,12 +51,6 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
         return printed(*tables_of(columns, width, gap=2), width=width)
 
     put(as_format, text, lambda: found, lambda: [{"name": name} | facts for name, facts in found.items()])
-
-
-def _facts(row: Dataset) -> dict[str, object]:
-    kept = ("title", "clients", "rows", "predicted", "licence", "citation", "home", "files", "size", "remark", "exact")
-    originals = [dataclasses.asdict(one) for one in row.originals]
-    return {name: getattr(row, name) for name in kept} | {"originals": originals}
 
 
 @app.command()
@@ -73,8 +70,7 @@ def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -
         output.remark(f"{row.title}. Licence: {row.licence}. Cite: {row.citation}")
     with _bar(quiet) as report:
         remarks = get(row, datasets_folder(), report)
-    _remark(remarks, quiet)
-    _put_standing(row, "ready", as_format)
+    _put_standing(row, "ready", as_format, () if quiet else remarks)
 
 
 @app.command()
@@ -92,18 +88,15 @@ def build(
     from idiolect.data.fetching import build as convert
 
     row = find_dataset(name)
-    _remark(convert(row, given, datasets_folder()), quiet)
-    _put_standing(row, "ready", as_format)
+    remarks = convert(row, given, datasets_folder())
+    _put_standing(row, "ready", as_format, () if quiet else remarks)
 
 
-def _remark(remarks: tuple[str, ...], quiet: bool) -> None:
-    for remark in () if quiet else remarks:
-        output.remark(remark)
-
-
-def _put_standing(row: Dataset, standing: str, as_format: Format) -> None:
+def _put_standing(row: Dataset, standing: str, as_format: Format, remarks: tuple[str, ...] = ()) -> None:
     from idiolect.data.dataset_files import whereabouts
 
+    for remark in remarks:
+        output.remark(remark)
     facts = {"name": row.name, "is": standing, "where": whereabouts(row)}
     put(as_format, lambda: f"{row.name} is {standing}: {facts['where']}.", lambda: facts, lambda: [facts])
 

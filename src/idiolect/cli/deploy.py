@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
 from idiolect.cli.options import AsFormat, Live, Printing, Set, command, free_folder
 from idiolect.cli.output import Format, put, remark
+from idiolect.cli.training import show, use_cache, watched
 from idiolect.record.errors import RequestError
 
 app = typer.Typer(
@@ -36,19 +38,18 @@ def init(
     folder: Annotated[Path, typer.Argument(help="New folder, in which each party gets a kit.")],
     spec: Annotated[Path, typer.Argument(help="A spec file on a table.")],
     sites: Annotated[str, typer.Option(help="Names of the sites, such as north,south.")],
-    later: Annotated[str, typer.Option(help="Names of sites that may join in the middle.")] = "",
-    host: Annotated[str, typer.Option(help="Where sites find the server.")] = "localhost",
-    port: Annotated[int, typer.Option(help="Port that the server listens at.")] = 8443,
-    transport: Annotated[
-        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE. flower: Flower.")
-    ] = Transport.tls,
-    lead: Annotated[str, typer.Option(help="flare: e-mail addresses of those who may start runs.")] = LEAD,
-    member: Annotated[str | None, typer.Option(help="flare: e-mail addresses of those who may look on.")] = None,
+    later: str = typer.Option("", help="Names of sites that may join in the middle."),
+    host: str = typer.Option("localhost", help="Where sites find the server."),
+    port: int = typer.Option(8443, help="Port that the server listens at."),
+    transport: Transport = typer.Option(
+        Transport.tls, help="tls: connections of our own. flare: NVIDIA FLARE. flower: Flower."
+    ),
+    lead: str = typer.Option(LEAD, help="flare: e-mail addresses of those who may start runs."),
+    member: str | None = typer.Option(None, help="flare: e-mail addresses of those who may look on."),
     override: Set = None,
     as_format: AsFormat = Format.text,
 ) -> None:
     """Make certificates and a start-up kit for the server and for each site."""
-    from idiolect.experiments.deploy.kits import make_kits
     from idiolect.experiments.spec import load
 
     names, more, wanted = _names(sites), _names(later), load(spec, override or [])
@@ -57,12 +58,12 @@ def init(
 
         users = {"leads": tuple(_names(lead)), "members": tuple(_names(member or ""))}
         kits = make_flare_kits(folder, wanted, Federation(tuple(names), host, port, later=tuple(more), **users))
-    elif transport is Transport.flower:
-        from idiolect.experiments.flower.kits import make_flower_kits
-
-        kits = make_flower_kits(folder, wanted, names, host, port, more)
     else:
-        kits = make_kits(folder, wanted, names, host, port, more)
+        if transport is Transport.flower:
+            from idiolect.experiments.flower.kits import make_flower_kits as make
+        else:
+            from idiolect.experiments.deploy.kits import make_kits as make
+        kits = make(folder, wanted, names, host, port, more)
     advice = "Send each kit to its owner by a way that you trust: it holds a key. Sites set table in site.toml."
     put(
         as_format,
@@ -91,65 +92,54 @@ def check(kit: Kit, as_format: AsFormat = Format.text) -> None:
 def serve(
     kit: Kit,
     printing: Printing,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder. Default: KIT/result.")] = None,
+    out: Path | None = typer.Option(None, help="Run folder. Default: KIT/result."),
     live: Live = False,
 ) -> None:
     """Run the server of a kit: train over its sites, or go on with it, and leave a run folder.
 
     A FLARE server waits for `deploy submit`, and stays until it is interrupted.
     """
-    _run_flare(kit, printing.as_format)
-    from idiolect.cli.live import watched
-    from idiolect.cli.training import show, use_cache
-    from idiolect.experiments.deploy.kits import is_flower
-
-    if is_flower(kit):
-        from idiolect.experiments.flower.processes import serve as run_server
-    else:
-        from idiolect.experiments.deploy.kits import serve as run_server
-    use_cache(printing.quiet)
+    processes = _processes(kit, printing)
     with watched(out or kit / "result", live):
-        folder = run_server(kit, printing.say, out)
-        show(folder, printing)
+        show(processes.serve(kit, printing.say, out), printing)
 
 
 @app.command()
 @command
 def join(kit: Kit, printing: Printing) -> None:
     """Run the site of a kit: answer the server from its own rows until the run is over, with FLARE for all runs."""
-    _run_flare(kit, printing.as_format)
-    from idiolect.cli.training import use_cache
-    from idiolect.experiments.deploy.kits import is_flower
-
-    if is_flower(kit):
-        from idiolect.experiments.flower.processes import join as run_site
-    else:
-        from idiolect.experiments.deploy.kits import join as run_site
-    use_cache(printing.quiet)
-    run_site(kit, printing.say)
+    _processes(kit, printing).join(kit, printing.say)
     printing.say("The run is over.")
     if printing.as_format is not Format.text:
         put(printing.as_format, str, lambda: {"kit": str(kit), "over": True})
 
 
-def _run_flare(kit: Path, as_format: Format) -> None:
-    """Where the kit is FLARE's, be its server or site; the command ends with it."""
-    from idiolect.experiments.deploy.kits import is_flare
+def _processes(kit: Path, printing: Printing) -> ModuleType:
+    """Where `serve` and `join` of the kit's transport are; with FLARE the command is its server or site, and ends."""
+    from idiolect.experiments.deploy import kits
 
-    if is_flare(kit):
+    if kits.is_flare(kit):
         from idiolect.experiments.flare.processes import run
 
-        if as_format is not Format.text:
-            raise RequestError(f"With FLARE standard output is its log, got --format {as_format}; leave it out.")
+        if printing.as_format is not Format.text:
+            raise RequestError(
+                f"With FLARE standard output is its log, got --format {printing.as_format}; leave it out."
+            )
         raise typer.Exit(run(kit))
+    use_cache(printing.quiet)
+    if not kits.is_flower(kit):
+        return kits
+    from idiolect.experiments.flower import processes
+
+    return processes
 
 
 @app.command()
 @command
 def submit(
     kit: Kit,
-    least: Annotated[int, typer.Option("--least", min=1, help="Sites without which the run does not begin.")] = 1,
-    hours: Annotated[float, typer.Option(help="How long to wait for its end.")] = 24.0,
+    least: int = typer.Option(1, min=1, help="Sites without which the run does not begin."),
+    hours: float = typer.Option(24.0, help="How long to wait for its end."),
     as_format: AsFormat = Format.text,
 ) -> None:
     """With FLARE: start a run, or go on with it, as the user of a kit whose role allows it."""
@@ -184,31 +174,24 @@ def status(
 @command
 def demo(
     printing: Printing,
-    spec: Annotated[Path | None, typer.Argument(help="A spec on a table to rehearse; default: heart disease.")] = None,
-    sites: Annotated[int, typer.Option(help="Sites, of the default data.")] = 4,
-    transport: Annotated[Transport, typer.Option(help="tls, flare, or flower.")] = Transport.tls,
-    rounds: Annotated[int, typer.Option(help="Rounds, of the default data.")] = 20,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="New folder. Default: runs/deploy-demo, or the next free.")
-    ] = None,
+    spec: Path | None = typer.Argument(None, help="A spec on a table to rehearse; default: heart disease."),
+    sites: int = typer.Option(4, help="Sites, of the default data."),
+    transport: Transport = typer.Option(Transport.tls, help="tls, flare, or flower."),
+    rounds: int = typer.Option(20, help="Rounds, of the default data."),
+    out: Path | None = typer.Option(None, help="New folder. Default: runs/deploy-demo, or the next free."),
 ) -> None:
     """A whole deployment on this machine: certificates, a process for each site, a server; all stopped at the end."""
-    from idiolect.cli.training import show, use_cache
-    from idiolect.experiments.deploy.demo import demo_spec, demo_tables, run_demo, spec_tables
+    from idiolect.experiments.deploy.demo import demo_spec, demo_tables, spec_tables
     from idiolect.experiments.spec import load
 
     use_cache(printing.quiet)
     wanted = demo_spec(rounds) if spec is None else load(spec)
     tables = demo_tables(sites) if spec is None else spec_tables(wanted)
     folder = out or free_folder(Path("runs") / "deploy-demo")
-    if transport is Transport.flare:
-        from idiolect.experiments.flare.demo import run_flare_demo
-
-        folder = run_flare_demo(folder, wanted, tables, printing.say)
+    if transport is Transport.tls:
+        from idiolect.experiments.deploy.demo import run_demo as rehearse
     elif transport is Transport.flower:
-        from idiolect.experiments.flower.demo import run_flower_demo
-
-        folder = run_flower_demo(folder, wanted, tables, printing.say)
+        from idiolect.experiments.flower.demo import run_flower_demo as rehearse
     else:
-        folder = run_demo(folder, wanted, tables, printing.say)
-    show(folder, printing)
+        from idiolect.experiments.flare.demo import run_flare_demo as rehearse
+    show(rehearse(folder, wanted, tables, printing.say), printing)

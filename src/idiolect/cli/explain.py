@@ -16,18 +16,18 @@ from idiolect.record.privacy import Statement
 
 def explain(
     name: Annotated[str, typer.Argument(help="An algorithm, an objective, or the folder of a run, a dial or advice.")],
-    objective: Annotated[str | None, typer.Option(help="Objective for an algorithm; default: its own.")] = None,
-    clients: Annotated[int, typer.Option(help="Of the example: clients M.")] = 20,
-    rows: Annotated[int, typer.Option(help="Of the example: rows n per client.")] = 100,
-    smoothness: Annotated[float, typer.Option(help="Of the example: L' of every client's loss.")] = 1.0,
-    convexity: Annotated[float, typer.Option(help="Of the example: strong convexity mu'.")] = 0.01,
-    component_smoothness: Annotated[
-        float | None, typer.Option(help="Of the example: Lc' of a single row's loss; default: L'.")
-    ] = None,
-    epsilon: Annotated[float, typer.Option(help="Accuracy to reach, as a fraction of the start's gap.")] = 1e-6,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of algorithm or objective, as TOML: 'penalty = 0.1'.")
-    ] = None,
+    objective: str | None = typer.Option(None, help="Objective for an algorithm; default: its own."),
+    clients: int = typer.Option(20, help="Of the example: clients M."),
+    rows: int = typer.Option(100, help="Of the example: rows n per client."),
+    smoothness: float = typer.Option(1.0, help="Of the example: L' of every client's loss."),
+    convexity: float = typer.Option(0.01, help="Of the example: strong convexity mu'."),
+    component_smoothness: float | None = typer.Option(
+        None, help="Of the example: Lc' of a single row's loss; default: L'."
+    ),
+    epsilon: float = typer.Option(1e-6, help="Accuracy to reach, as a fraction of the start's gap."),
+    changes: list[str] | None = typer.Option(
+        None, "--set", help="A setting of algorithm or objective, as TOML: 'penalty = 0.1'."
+    ),
     plugins: Plugins = None,
     as_format: AsFormat = Format.text,
 ) -> None:

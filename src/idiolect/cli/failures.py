@@ -8,12 +8,13 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from idiolect.cli import interruption
 from idiolect.cli.output import guarded, remark
 from idiolect.record import standing
+from idiolect.record.errors import DivergedError, FetchError, LostHostError, RequestError
 from idiolect.record.memory import free_bytes
 
 OUT_OF_MEMORY = "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds."
@@ -38,7 +39,7 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
     try:
         app()
     except SystemExit as exit_:
-        if _was_interrupted(exit_):  # typer turns Ctrl-C into an exit of its own
+        if KeyboardInterrupt in map(type, _chain(exit_)):  # typer turns Ctrl-C into an exit of its own
             return _interrupted(leave)
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
     except KeyboardInterrupt:
@@ -56,12 +57,9 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
 
 
 def _sentence(error: Exception) -> tuple[str, int]:
-    """The kinds are known by name, so that a failing `--help` need not import jax to find out."""
-    # of all ancestors: a DamagedError is a RequestError, too
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if kinds & {"RequestError", "FolderError"}:
+    if isinstance(error, RequestError):
         return str(error), 2
-    if kinds & {"DivergedError", "FetchError", "LostHostError"}:
+    if isinstance(error, DivergedError | FetchError | LostHostError):
         return str(error), 1
     if _is_starved(error):
         return OUT_OF_MEMORY, 1
@@ -75,24 +73,22 @@ def _sentence(error: Exception) -> tuple[str, int]:
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
 
 
-def _is_starved(error: BaseException | None) -> bool:
+def _is_starved(error: BaseException) -> bool:
     """Whether memory ran out: an error says so, or an import or a thread fails while next to nothing is free."""
     # where memory is short, libraries fail to load or to start a thread, with an error that speaks of something else
     if isinstance(error, ImportError | RuntimeError | SystemError):
         free = free_bytes()
         if free is not None and free < LITTLE_MEMORY:
             return True
+    said = [isinstance(one, MemoryError) or any(words in str(one) for words in MEMORY_WORDS) for one in _chain(error)]
+    return any(said)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that it came from."""
     while error is not None:
-        if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_WORDS):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
-
-
-def _was_interrupted(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _interrupted(leave: Callable[[int], NoReturn] | None) -> int:

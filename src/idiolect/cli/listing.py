@@ -33,15 +33,9 @@ def list_names(
     from idiolect.experiments.listing import names
 
     listed = names(kind)
-
-    def rows() -> list[dict[str, object]]:
-        return [
-            {"kind": group, "name": name, "about": about}
-            for group, entries in listed.items()
-            for name, about in entries.items()
-        ]
-
-    put(as_format, lambda: _text(listed), lambda: listed, rows, ("kind", "name", "about"))
+    heads = ("kind", "name", "about")
+    rows = [dict(zip(heads, (group, *entry))) for group, entries in listed.items() for entry in entries.items()]
+    put(as_format, lambda: _text(listed), lambda: listed, lambda: rows, heads)
 
 
 def _text(listed: Mapping[str, Mapping[str, str]]) -> str:

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands share, so that they read and behave alike."""
+"""Options that several commands share, so that they read and behave alike, and refusals in their words."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
+import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from idiolect.cli.output import Format, remark
+from idiolect.record.errors import NeedsRidgeError, RequestError
 
 Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
@@ -32,8 +35,6 @@ Details = Annotated[
         help="All columns: bytes each way, gradients by block, before and after adaptation, theory's choices.",
     ),
 ]
-
-
 Live = Annotated[
     bool, typer.Option("--live", help="Serve the page on this machine while training goes on; prints its address.")
 ]
@@ -93,14 +94,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     # typer reads a signature: it is shown one in which every group of options is spread out, and the call is put
     # together again below. So a group is written once, however many commands have it.
     signature = inspect.signature(function, eval_str=True)
-    kinds = {name: one.annotation for name, one in signature.parameters.items() if _is_group(one.annotation)}
-    spread = [
-        parameter
-        for name, own in signature.parameters.items()
-        for parameter in (
-            _parameters(kinds[name], function.__name__) if name in kinds else [own.replace(kind=own.KEYWORD_ONLY)]
-        )
-    ]
+    hints = {name: own.annotation for name, own in signature.parameters.items()}
+    kinds = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    spread: list[inspect.Parameter] = []
+    for name, own in signature.parameters.items():
+        spread += _parameters(kinds[name], function.__name__) if name in kinds else [own.replace(kind=own.KEYWORD_ONLY)]
 
     @functools.wraps(function)
     def called(**given: object) -> None:
@@ -121,30 +119,22 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _is_group(annotation: object) -> bool:
-    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
-
-
 def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
-    """One for each field, whose help stands in an annotation, or as plain text in its metadata."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    told = {field.name: field.metadata["help"] for field in dataclasses.fields(kind) if "help" in field.metadata}
-    hints |= {name: Annotated[hints[name], typer.Option(help=text)] for name, text in told.items()}
-    folder = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
-    hints["out"] = Annotated[Path | None, typer.Option("--out", help=folder)]
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in dataclasses.fields(kind)
-    ]
+    """One for each field; help stands in an annotation, or as plain text in the field's metadata."""
+    hints, found = typing.get_type_hints(kind, include_extras=True), []
+    for field in dataclasses.fields(kind):
+        default, text = field.default, field.metadata.get("help")
+        if field.name == "out":
+            text = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
+        if text is not None:
+            default = typer.Option(default, help=text)
+        hint = hints[field.name]
+        found.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    return found
 
 
 def parse_seeds(text: str) -> list[int]:
     """'0,1,5-7' as numbers."""
-    import re
-
-    from idiolect.core.checks import RequestError
     from idiolect.experiments.spec import check_seeds
 
     seeds: list[int] = []
@@ -167,3 +157,54 @@ def free_folder(folder: Path) -> Path:
     while free.exists():
         number, free = number + 1, folder.with_name(f"{folder.name}-{number}")
     return free
+
+
+_OPTIONS = {  # by the setting that a sentence begins with
+    "training.rounds": "--rounds",
+    "training.cohort": "--cohort",
+    "privacy.epsilon": "--epsilon",
+    "tuning.minutes": "--minutes",
+    "tuning.step_size": "--step-sizes",
+    "data.held_out": "--held-out",
+    "held_out": "--held-out",
+    "data.task": "--task",
+    "data.seed": "--seed",
+    "model.name": "--model",
+    "model.l2": "--l2",
+    "seeds": "--seed or --seeds",
+    "name": "--name",
+}
+_OF_METHODS = {"batch_size": "--batch-size", "epochs": "--epochs"}  # one option for every method
+_SETTING = re.compile(r"(?:methods\.[^.\s]+\.)?(?P<name>[a-z_.0-9]+)(?= )")
+
+
+@contextlib.contextmanager
+def in_options(
+    overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS, ridge: bool = False
+) -> Iterator[None]:
+    """A RequestError that begins with a setting begins with its option, unless a --set of `overrides` gave it.
+
+    `of_methods` has the options that set something of every method; `ridge`: --l2 was given.
+    """
+    try:
+        yield
+    except RequestError as error:
+        if ridge and isinstance(error, NeedsRidgeError):
+            raise RequestError(
+                "--l2 must be above 0 here: the method needs a loss with a ridge; leave --l2 out to have one chosen."
+            ) from error
+        error.args = (said_by_option(str(error), overrides, of_methods),)
+        raise
+
+
+def said_by_option(sentence: str, overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS) -> str:
+    """The sentence with an option in the place of the setting that it begins with, where there is one."""
+    found = _SETTING.match(sentence)
+    if found is None:
+        return sentence
+    # `methods.LABEL.` in front says that the setting is a method's own
+    name = found["name"]
+    options = of_methods if found[0] != name else _OPTIONS
+    if name not in options or any(name.rpartition(".")[2] in text.partition("=")[0] for text in overrides):
+        return sentence
+    return options[name] + sentence[found.end() :]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from idiolect.record import last_words
-from idiolect.record.codec import to_json
+from idiolect.record.codec import flat, to_json
 from idiolect.visible import one_line, visible
 
 
@@ -87,7 +87,7 @@ class Format(enum.StrEnum):
 def put(
     as_format: Format,
     text: Callable[[], str],
-    facts: Callable[[], Mapping[str, object]],
+    facts: Callable[[], object],
     rows: Callable[[], Sequence[Mapping[str, object]]] | None = None,
     heads: Sequence[str] = (),
 ) -> None:
@@ -101,10 +101,10 @@ def put(
     elif as_format is Format.json:
         write_document(json.dumps(to_json(facts()), default=str, allow_nan=False) + "\n")
     elif rows is None:
-        pairs = [{"name": name, "value": value} for name, value in _flat(to_json(facts()), ".").items()]
+        pairs = [{"name": name, "value": value} for name, value in flat(to_json(facts()), ".").items()]
         write_document(as_csv(pairs, ("name", "value")))
     else:
-        write_document(as_csv([_flat(to_json(row), "_") for row in rows()], heads))
+        write_document(as_csv([flat(to_json(row), "_") for row in rows()], heads))
 
 
 def as_csv(rows: Sequence[Mapping[str, object]], heads: Sequence[str] = ()) -> str:
@@ -112,25 +112,12 @@ def as_csv(rows: Sequence[Mapping[str, object]], heads: Sequence[str] = ()) -> s
     # a dictionary keeps the order in which names come up, a set does not
     columns = list(dict.fromkeys([*heads, *(name for row in rows for name in row)]))
     content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
+    writer = csv.DictWriter(content, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        plain = {name: value for name, value in row.items() if value is None or isinstance(value, str)}
+        writer.writerow({name: json.dumps(value, default=str) for name, value in row.items()} | plain)
     return content.getvalue()
-
-
-def _flat(value: Mapping[str, Any], between: str) -> dict[str, object]:
-    """A table inside a table as more columns of it: {"score": {"mean": 1}} has the column score_mean."""
-    found: dict[str, object] = {}
-    for name, entry in value.items():
-        inside = _flat(entry, between) if isinstance(entry, dict) and entry else None
-        found |= {name: entry} if inside is None else {f"{name}{between}{key}": one for key, one in inside.items()}
-    return found
-
-
-def _cell(value: object) -> object:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def write_document(text: str) -> None:

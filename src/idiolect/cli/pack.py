@@ -4,27 +4,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.options import Seed, Writing, command, free_folder
+from idiolect.cli.options import Seed, Writing, command, free_folder, in_options
+from idiolect.cli.output import put
+from idiolect.record.errors import RequestError
 
 
 @command
 def pack(
     columns: Columns,
     writing: Writing,
-    source: Annotated[Path | None, typer.Argument(help="A table, or a spec file whose [data] is packed.")] = None,
+    source: Path | None = typer.Argument(None, help="A table, or a spec file whose [data] is packed."),
     seed: Seed = None,
 ) -> None:
     """Read, split and encode rows once; what runs on the folder then takes them from disk as it needs them."""
-    from idiolect.cli.option_names import in_options
-    from idiolect.cli.output import put
     from idiolect.experiments import spec as specs
     from idiolect.experiments.packing import pack as write
-    from idiolect.record.errors import RequestError
 
     name = source.stem if source else columns.data or "rows"
     folder = writing.out or free_folder(Path("runs") / f"{name}-pack")

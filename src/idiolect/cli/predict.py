@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import enum
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from idiolect.cli.options import Plugins, Printing, command
-from idiolect.cli.output import Format, write_document
-from idiolect.record.codec import to_json
+from idiolect.cli.output import Format, put
 from idiolect.record.errors import RequestError
 
 
@@ -31,26 +29,23 @@ def predict(
     run: Annotated[Path, typer.Argument(help="A finished folder of compare, run, sweep or dial, on a table.")],
     table: Annotated[Path, typer.Argument(help="New rows: a CSV, Parquet or Feather file with the run's columns.")],
     printing: Printing,
-    method: Annotated[
-        str | None, typer.Option(help="Method of the run; default: the one it announced, chosen on validation rows.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the run; default: its first.")] = None,
-    model: Annotated[
-        Model,
-        typer.Option(
-            help="personal: each client's own, new clients are refused. shared: one model for all rows. auto: a "
-            "client's own where the run kept it, otherwise the shared one."
-        ),
-    ] = Model.auto,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse rows that would bring a warning: new clients, unseen values.")
-    ] = False,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option("--trust", help="Import this 'package.module:name' of the run; otherwise no code is imported."),
-    ] = None,
+    method: str | None = typer.Option(
+        None, help="Method of the run; default: the one it announced, chosen on validation rows."
+    ),
+    seed: int | None = typer.Option(None, help="Seed of the run; default: its first."),
+    model: Model = typer.Option(
+        Model.auto,
+        help="personal: each client's own, new clients are refused. shared: one model for all rows. auto: a client's "
+        "own where the run kept it, otherwise the shared one.",
+    ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Refuse rows that would bring a warning: new clients, unseen values."
+    ),
+    trust: list[str] | None = typer.Option(
+        None, help="Import this 'package.module:name' of the run; otherwise no code is imported."
+    ),
     plugins: Plugins = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the answers to this .csv or .parquet file.")] = None,
+    out: Path | None = typer.Option(None, help="Write the answers to this .csv or .parquet file."),
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
     from idiolect.core.importing import own_code
@@ -76,7 +71,7 @@ def predict(
         write_answers(answers, out)
         printing.say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_json:
-        write_document(json.dumps(to_json(answers.to_pylist()), default=str, allow_nan=False) + "\n")
+        put(printing.as_format, str, answers.to_pylist)
     else:
         _print_table(answers)  # a table is one in text and in CSV alike
 

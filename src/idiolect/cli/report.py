@@ -10,6 +10,7 @@ import typer
 
 from idiolect.cli.options import Details, Printing, command
 from idiolect.cli.output import put
+from idiolect.cli.training import show
 from idiolect.record.errors import RequestError
 
 COMPARED = Path("compared-runs.html")
@@ -20,24 +21,18 @@ def report(
     run: Annotated[list[Path], typer.Argument(help="A run folder; several are compared on one page.")],
     printing: Printing,
     details: Details = False,
-    figures: Annotated[
-        str | None, typer.Option(help="Also figures for a paper, of pdf, svg and png, with their numbers as CSV.")
-    ] = None,
-    width: Annotated[
-        str | None,
-        typer.Option(
-            help="Of figures for a paper: column (84 mm), page (174 mm), or such as 120mm or 4.5in. Default: column."
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None, typer.Option(help="Also write the history: tensorboard=DIR or mlflow=URI; repeatable.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help=f"With several runs: the page to write. Default: {COMPARED}.")
-    ] = None,
+    figures: str | None = typer.Option(
+        None, help="Also figures for a paper, of pdf, svg and png, with their numbers as CSV."
+    ),
+    width: str | None = typer.Option(
+        None, help="Of figures for a paper: column (84 mm), page (174 mm), or such as 120mm or 4.5in. Default: column."
+    ),
+    log: list[str] | None = typer.Option(
+        None, help="Also write the history: tensorboard=DIR or mlflow=URI; repeatable."
+    ),
+    out: Path | None = typer.Option(None, help=f"With several runs: the page to write. Default: {COMPARED}."),
 ) -> None:
     """Rebuild a run folder's figures and page from its files alone, and print the table; or compare several runs."""
-    from idiolect.cli.training import show
     from idiolect.record.manifest import blame_folder, check_report_files
 
     if width is not None and figures is None:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idiolect.cli.options import Details, Live, Running, command
+from idiolect.cli.output import speak_for_hosts
+from idiolect.cli.training import Request, refuse_live, split_and_show, train_and_show
+from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -31,8 +34,6 @@ def run(
     hosts: Hosts = None,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
-    from idiolect.cli.live import refuse_live
-    from idiolect.cli.training import Request, split_and_show, train_and_show
     from idiolect.experiments.splits import asked_splits
 
     splits = asked_splits(spec)
@@ -64,9 +65,6 @@ def _read(spec: Path, running: Running) -> tuple[Spec, Path, Path | None]:
 
 def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: bool, other: object) -> None:
     """The part of this host: all train, the first one writes and shows."""
-    from idiolect.cli.output import speak_for_hosts
-    from idiolect.cli.training import Request, train_and_show
-    from idiolect.core.checks import RequestError
     from idiolect.experiments import hosts as several
     from idiolect.experiments.execute import execute
 

@@ -10,20 +10,18 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.options import Details, Running, Seeds, command, parse_seeds
+from idiolect.cli.training import Request, train_and_show
 
 
 @command
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A spec file.")],
     running: Running,
-    over: Annotated[
-        list[str] | None, typer.Option("--over", help="TOML, repeatable: 'step_size = [0.1, 0.3]'.")
-    ] = None,
+    over: list[str] | None = typer.Option(None, help="TOML, repeatable: 'step_size = [0.1, 0.3]'."),
     seeds: Seeds = None,
     details: Details = False,
 ) -> None:
     """Train every combination of settings and seeds; those that differ in floats or seeds run as one program."""
-    from idiolect.cli.training import Request, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.sweeping import expand, parse_over
 

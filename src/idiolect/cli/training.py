@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idiolect.cli import output
 from idiolect.cli.bar import Bar
-from idiolect.cli.live import often_kept, watched
 from idiolect.cli.options import Printing, Running
+from idiolect.record.errors import DivergedError, RequestError
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
+    from idiolect.report.live_server import LivePage
+
+EVERY = 5  # rounds between checkpoints while a page follows them
 
 
 class Request(NamedTuple):
@@ -26,18 +32,40 @@ class Request(NamedTuple):
     live: bool = False  # serve the page meanwhile
 
 
+@contextlib.contextmanager
+def watched(folder: Path, live: bool) -> Iterator[LivePage | None]:
+    """Inside, the page of the run is served where it is asked for."""
+    if not live:
+        yield None
+        return
+    from idiolect.report.live_server import served
+
+    with served(folder, output.remark) as page:
+        yield page
+
+
+def refuse_live(live: bool) -> None:
+    """RequestError where a page is asked for that would follow several runs, or one of several hosts."""
+    if live:
+        raise RequestError("--live follows one run on one host, not --splits and not --hosts; leave one of them out.")
+
+
 def train_and_show(spec: Spec, folder: Path, running: Running, request: Request) -> None:
     """Run the spec into its folder, build the report, print the comparison; exit 1 where a method diverged."""
-    from idiolect.core.checks import DivergedError
     from idiolect.experiments.execute import execute
 
     use_cache(running.quiet)
+    if request.live:
+        # the live page reads the histories beside checkpoints; what decides the numbers is the same: a run with and one
+        # without a page can resume one another
+        every = min(spec.output.checkpoint_every, EVERY)
+        spec = dataclasses.replace(spec, output=dataclasses.replace(spec.output, checkpoint_every=every))
     # the page is served before training begins and until the report is there: a reader sees both
     with watched(folder, request.live) as page:
         with Bar(running.quiet) as bar:
             ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
             ways |= {"theory": request.theory, "repeats": request.repeats, "progress": page.update if page else None}
-            done = execute(often_kept(spec) if request.live else spec, folder, **ways)
+            done = execute(spec, folder, **ways)
         show(folder, running, request.details, request.usual)
     # the report comes first: what the other methods answer is worth having also where the command fails
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
@@ -47,7 +75,6 @@ def train_and_show(spec: Spec, folder: Path, running: Running, request: Request)
 
 def split_and_show(spec: Spec, folder: Path, splits: int, running: Running, usual: Path | None = None) -> None:
     """Run the spec on every split and print the means over splits; Ctrl-C says how to go on."""
-    from idiolect.core.checks import DivergedError
     from idiolect.experiments.splits import run_splits
 
     use_cache(running.quiet)

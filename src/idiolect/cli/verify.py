@@ -12,6 +12,7 @@ from idiolect.cli.options import AsFormat
 from idiolect.cli.output import Format, put
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import DONE, KINDS, PAGE, Problem, find_problems, is_run_folder, read_manifest
+from idiolect.record.words import counted
 
 
 def verify(
@@ -19,7 +20,12 @@ def verify(
     as_format: AsFormat = Format.text,
 ) -> None:
     """Check every file of a finished folder against its manifest: says which are damaged, missing or extra."""
-    _check_finished(run)
+    if not run.is_dir():
+        raise RequestError(f"There is no folder {run}; give the path of a finished run, such as runs/NAME.")
+    if not is_run_folder(run) and not (run / DONE).is_file():
+        raise RequestError(f"{run} is no run folder: no command of idiolect wrote it; give one such as runs/NAME.")
+    if not (run / DONE).is_file():
+        raise RequestError(f"The folder {run} holds no finished run: it has no file {DONE!r}; finish it with --resume.")
     problems = find_problems(run)
     listed = {kind: [one.file for one in problems if one.kind == kind] for kind in KINDS}
     put(
@@ -36,21 +42,9 @@ def verify(
 def _text(run: Path, problems: list[Problem]) -> str:
     if not problems:
         return f"All {len(read_manifest(run) or {})} files are as the run wrote them."
-    lines = [f"{one.kind:8} {one.file}{_way_out(one)}" for one in problems]
-    return "\n".join([*lines, "1 problem." if len(problems) == 1 else f"{len(problems)} problems."])
-
-
-def _way_out(one: Problem) -> str:
-    # what a report draws can be drawn again; what a run wrote cannot
-    page = any(part in PAGE for part in Path(one.file).parts)
-    return "    (`idiolect report` builds it again)" if page else ""
-
-
-def _check_finished(folder: Path) -> None:
-    if not folder.is_dir():
-        raise RequestError(f"There is no folder {folder}; give the path of a finished run, such as runs/NAME.")
-    if (folder / DONE).is_file():
-        return
-    if not is_run_folder(folder):
-        raise RequestError(f"{folder} is no run folder: no command of idiolect wrote it; give one such as runs/NAME.")
-    raise RequestError(f"The folder {folder} holds no finished run: it has no file {DONE!r}; finish it with --resume.")
+    lines = []
+    for one in problems:
+        # what a report draws can be drawn again; what a run wrote cannot
+        page = any(part in PAGE for part in Path(one.file).parts)
+        lines.append(f"{one.kind:8} {one.file}{'    (`idiolect report` builds it again)' if page else ''}")
+    return "\n".join([*lines, f"{counted(len(problems), 'problem')}."])

@@ -28,9 +28,8 @@ from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
 from idiolect.experiments.hosts import over_hosts
-from idiolect.experiments.protection import Spending
-from idiolect.experiments.row_protection import RowSpending
-from idiolect.experiments.spec import MethodSpec, ModelSpec, Setting, own_settings
+from idiolect.experiments.protection import RowSpending, Spending
+from idiolect.experiments.spec import MODEL_NAMES, MethodSpec, ModelSpec, Setting, own_settings
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.models import MLP, MODELS, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
@@ -59,11 +58,9 @@ class Built(NamedTuple):
 def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem | None) -> ClientLoss:
     """f'_m: a synthetic problem brings its own model; otherwise the width follows the data and the task."""
     if problem is not None:
-        models: dict[str, Model] = {
-            "linear": Linear(problem.dimension, 0, bias=False),
-            "location": Location(problem.dimension),
-        }
-        return ClientLoss(model=models[problem.model], criterion=problem.criterion, l2=problem.l2 or None)
+        linear = problem.model == "linear"
+        model = Linear(problem.dimension, 0, bias=False) if linear else Location(problem.dimension)
+        return ClientLoss(model=model, criterion=problem.criterion, l2=problem.l2 or None)
     plain = federation.task.kind != "classification" and federation.train.targets.ndim == 1
     # whole numbers that name something and are never scaled
     tokens = bool(np.issubdtype(federation.train.inputs.dtype, np.integer))
@@ -85,24 +82,22 @@ def client_loss_for(
         raise RequestError(
             f"model.loss = 'logistic' needs a target of two classes, got {what}; use 'cross_entropy', the default."
         )
-    _check_quantile(spec, task)
+    if spec.loss == "pinball" or spec.quantile is not None:
+        _check_quantile(spec, task)
     width = 0 if plain_number or spec.loss == "logistic" else task.outputs
-    criterion = {"classification": spec.loss, "counts": "poisson"}.get(task.kind, "squared")
+    of_numbers = "pinball" if spec.loss == "pinball" else "squared"
+    criterion = {"classification": spec.loss, "counts": "poisson"}.get(task.kind, of_numbers)
     model = _model(spec, input_shape, width, tokens)
-    if spec.loss == "pinball":
-        return ClientLoss(model=model, criterion="pinball", l2=spec.l2, quantile=spec.quantile)
-    return ClientLoss(model=model, criterion=criterion, l2=spec.l2)
+    return ClientLoss(model=model, criterion=criterion, l2=spec.l2, quantile=spec.quantile)
 
 
 def _check_quantile(spec: ModelSpec, task: Task) -> None:
     """RequestError unless quantile and the pinball loss come together, of numbers, as a whole percent."""
-    if (spec.loss == "pinball") != (spec.quantile is not None):
+    if spec.loss != "pinball" or spec.quantile is None:
         raise RequestError(
             "model.loss = 'pinball' and model.quantile go together, got "
             f"{spec.loss!r} and {spec.quantile}; set both, such as quantile = 0.9, or neither."
         )
-    if spec.quantile is None:
-        return
     if task.kind != "regression":
         raise RequestError(f"model.loss = 'pinball' needs the task regression, got {task.kind}; leave it out.")
     if abs(100 * spec.quantile - round(100 * spec.quantile)) > 1e-9:
@@ -120,15 +115,15 @@ def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: 
             )
     if ":" in spec.name:
         return own_model(spec.name, spec.settings, input_shape, outputs, tokens)
-    if spec.name in NETWORKS:
-        return network(spec.name, spec.settings, input_shape, outputs, tokens)
-    if tokens:
+    if tokens and spec.name not in NETWORKS:
         raise RequestError(f"{spec.name} needs numbers as inputs, got tokens; use {' or '.join(LANGUAGE_MODELS)}.")
+    chosen = chosen_settings(spec.name, spec.settings)
+    if spec.name in NETWORKS:
+        return network(spec.name, chosen, input_shape, outputs, tokens)
     features = math.prod(input_shape)
     if spec.name == "linear":
-        refuse_other_settings("linear", spec.settings)
         return Linear(features, outputs, spec.bias)
-    return MLP(features, outputs, tuple(spec.hidden), **chosen_settings("mlp", spec.settings))
+    return MLP(features, outputs, tuple(spec.hidden), **chosen)
 
 
 def build_objective(
@@ -181,7 +176,8 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
 def _without_theory(cls: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The settings that have a value, and the numbers that are written as "theory"."""
     hints = typing.get_type_hints(cls)
-    wanted = [key for key, value in given.items() if value == "theory" and str not in _kinds(hints[key])]
+    texts = [key for key, hint in hints.items() if str in (typing.get_args(hint) or (hint,))]
+    wanted = [key for key, value in given.items() if value == "theory" and key not in texts]
     return {key: value for key, value in given.items() if key not in wanted}, wanted
 
 
@@ -239,16 +235,13 @@ def _typed(cls: type, settings: Mapping[str, Setting], clients: int, where: str)
     return {key: addressed(value) for key, value in values.items()}
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) or (hint,)
-
-
 def _plain_type(hint: Any) -> Any:
     """The part of a setting's type that a TOML file can hold; one value per client is a list."""
     if typing.get_origin(hint) is tuple:
         return hint
-    kinds = [kind for kind in _kinds(hint) if kind in (float, int, bool, str, type(None))]
-    kinds += [list[float]] if PerClient in _kinds(hint) else []
+    every = typing.get_args(hint) or (hint,)
+    kinds = [kind for kind in every if kind in (float, int, bool, str, type(None))]
+    kinds += [list[float]] if PerClient in every else []
     return functools.reduce(operator.or_, kinds) if kinds else Any
 
 
@@ -258,24 +251,15 @@ def problem_constants(client_loss: ClientLoss, federation: Federation) -> Consta
         return client_constants(client_loss, federation.train, over_hosts)
 
 
-IMAGE_MODELS = ("cnn", "resnet18")
 LANGUAGE_MODELS = ("character_lstm", "word_lstm")
-NETWORKS = (*IMAGE_MODELS, *LANGUAGE_MODELS)
 BESIDE_NAME = {"linear": "bias", "mlp": "hidden"}  # settings that stand in [model] itself
+NETWORKS = tuple(name for name in MODEL_NAMES if name not in BESIDE_NAME)
 SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
 
 
-def _check_groups(filters: int, groups: int) -> None:
-    if filters % groups:
-        raise RequestError(
-            f"[model.settings] resnet18 needs groups that divide filters, got {groups} and {filters}; set groups = 1."
-        )
-
-
-def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
+def network(name: str, chosen: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
     """The named network for inputs of this shape; `outputs` is the number of classes, or of tokens to guess from."""
     cls: Any = MODELS[name]
-    chosen = chosen_settings(name, settings)
     if name in LANGUAGE_MODELS:
         if not tokens or len(input_shape) != 1:
             raise RequestError(
@@ -290,10 +274,17 @@ def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...]
             f"{name} needs images of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels (height, width, channels), "
             f"got {given} of shape {input_shape}; use {other}."
         )
-    height, width, channels = (*input_shape, 1)[:3]
     if name == "resnet18":
         _check_groups(chosen.get("filters", 64), chosen.get("groups", 2))
+    height, width, channels = (*input_shape, 1)[:3]
     return cls(height, width, channels, outputs, **chosen)
+
+
+def _check_groups(filters: int, groups: int) -> None:
+    if filters % groups:
+        raise RequestError(
+            f"[model.settings] resnet18 needs groups that divide filters, got {groups} and {filters}; set groups = 1."
+        )
 
 
 def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
@@ -340,22 +331,8 @@ def _check_answer(path: str, model: Model, input_shape: tuple[int, ...], outputs
 
 
 def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The given settings of a network in their types and ranges, or RequestError."""
+    """The given settings of a model in their types and ranges, or RequestError; of others' it says whose they are."""
     known, hints = network_settings(name), typing.get_type_hints(MODELS[name])
-    refuse_other_settings(name, settings)
-    chosen = {}
-    for key, value in settings.items():
-        chosen[key] = coerce(hints[key], value, f"model.settings.{key}")
-        several = typing.get_args(hints[key])
-        if several and len(chosen[key]) != len(several):
-            raise RequestError(f"model.settings.{key} must be {len(several)} numbers, got {value!r}.")
-        check("model.settings", key, chosen[key], known[key].metadata["range"])
-    return chosen
-
-
-def refuse_other_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """RequestError for a setting that the named model does not have; those of other models say how it came there."""
-    known = network_settings(name)
     for key in settings:
         if BESIDE_NAME.get(name) == key:
             raise RequestError(f"[model.settings] {name} has no setting {key!r}; write model.{key}, beside model.name.")
@@ -366,6 +343,14 @@ def refuse_other_settings(name: str, settings: Mapping[str, Any]) -> None:
                 "in the spec file if it stands there: --set adds to the file's tables and takes nothing out of them."
             )
     refuse_unknown(settings, known, f"[model.settings] {name}")
+    chosen = {}
+    for key, value in settings.items():
+        chosen[key] = coerce(hints[key], value, f"model.settings.{key}")
+        several = typing.get_args(hints[key])
+        if several and len(chosen[key]) != len(several):
+            raise RequestError(f"model.settings.{key} must be {len(several)} numbers, got {value!r}.")
+        check("model.settings", key, chosen[key], known[key].metadata["range"])
+    return chosen
 
 
 def check_vocabulary(federation: Federation) -> None:

@@ -206,7 +206,7 @@ def _choice_of(name: str, base: str, entries: list[Trained], federation: Federat
     """Among the combinations of one method; None where no setting of its objective varies, or nothing can choose."""
     every = [entry.method.settings for entry in entries]
     swept = [axis for axis in every[0] if len({repr(settings.get(axis)) for settings in every}) > 1]
-    if not set(swept) & set(objective_settings(entries[0].method)):
+    if not set(swept) & set(own_settings(entries[0].method.minimised)):
         return None
     tried = [_tried(entry, swept) for entry in entries]
     if not any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
@@ -223,8 +223,3 @@ def _tried(entry: Trained, swept: list[str]) -> Tried:
         value = float(values[0])
     towards = [np.mean(one) for axis, one in zip(swept, values) if axis in LESS_PERSONAL]
     return Tried(value, entry.runs, -float(sum(towards)))
-
-
-def objective_settings(method: MethodSpec) -> list[str]:
-    """What can be set on the objective that a method minimises."""
-    return own_settings(method.minimised) if method.minimised is not None else []

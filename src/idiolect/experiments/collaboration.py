@@ -18,7 +18,6 @@ from idiolect.collaborate.threads import one_thread
 from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows
 from idiolect.core.kinds import Listens
 from idiolect.core.mixing import Discrepancies, Neighbours
 from idiolect.data.federation import Federation, take_rows
@@ -46,9 +45,9 @@ def find_collaboration(spec: CollaborationSpec, federation: Federation) -> Colla
     found = {"file": _from_file, "models": _from_models, "data": _from_data}.get(spec.source)
     if found is not None:
         return found(spec, federation)
-    share = {"identity": 1.0, "uniform": 0.0, "mixture": spec.own_share}[spec.source]
-    words = {"identity": "all clients train alone", "uniform": "all clients learn from all alike"}
-    sentence = words.get(spec.source, f"each client learns from itself by {share:g} and from all alike by the rest")
+    known = {"identity": (1.0, "all clients train alone"), "uniform": (0.0, "all clients learn from all alike")}
+    mixed = f"each client learns from itself by {spec.own_share:g} and from all alike by the rest"
+    share, sentence = known.get(spec.source, (spec.own_share, mixed))
     return Collaboration(sentence, own_share=share)
 
 
@@ -69,7 +68,9 @@ def plain_loss(federation: Federation) -> ConvexLoss:
 def _from_models(_: CollaborationSpec, federation: Federation) -> Collaboration:
     """Weights from cross-fitted linear models on training rows; clients without a row have nothing to be judged by."""
     _check_numeric(federation, "models")
-    rows, told = _counted_rows(federation.train)
+    rows, told = federation.train, ""
+    if rows.weights is not None:
+        rows, told = take_rows(rows, rows.weights > 0), " in which every row of positive weight counts alike"
     loss = plain_loss(federation)
     least = fold_rows(loss)
     sample = make_sample(loss, rows, least=least)
@@ -88,13 +89,6 @@ def _from_models(_: CollaborationSpec, federation: Federation) -> Collaboration:
     found = mixing.from_pairs(federation.clients, *pairs)
     sentence = f"learnt from models{told}; {neighbourhoods.describe(found)}"
     return Collaboration(sentence, found, exchange=learned.exchange)
-
-
-def _counted_rows(rows: Rows) -> tuple[Rows, str]:
-    """The rows that count, every one of them alike, and what to say of it; all of them where rows have no weights."""
-    if rows.weights is None:
-        return rows, ""
-    return take_rows(rows, rows.weights > 0), " in which every row of positive weight counts alike"
 
 
 def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration:
@@ -146,12 +140,11 @@ def _from_file(spec: CollaborationSpec, federation: Federation) -> Collaboration
     if spec.accuracy is None:
         given = mixing.from_dense(matrix)
         return Collaboration(neighbourhoods.describe(given), given)
-    b = neighbourhoods.check_discrepancy(matrix, spec.asymmetric)
-    given = neighbourhoods.neighbourhoods(b, spec.accuracy, asymmetric="keep")
+    differences = neighbourhoods.check_discrepancy(matrix, spec.asymmetric)
+    given = neighbourhoods.neighbourhoods(differences, spec.accuracy, asymmetric="keep")
     sentence = f"within {spec.accuracy:g}/2 {neighbourhoods.describe(given)}"
-    return Collaboration(
-        sentence, given, neighbourhoods.discrepancies(b, asymmetric="keep", largest=spec.accuracy), None, spec.accuracy
-    )
+    b = neighbourhoods.discrepancies(differences, asymmetric="keep", largest=spec.accuracy)
+    return Collaboration(sentence, given, b, accuracy=spec.accuracy)
 
 
 def read_matrix(path: str | None) -> np.ndarray:
@@ -178,9 +171,8 @@ def join(
         return _adaptive(algorithm, found, constants, where)
     if found is None:
         share = float(algorithm.own_share)  # type: ignore[attr-defined]
-        return algorithm, [
-            f"No [collaboration] is given: each client learns from itself by {share:g}, from all by the rest."
-        ]
+        told = f"No [collaboration] is given: each client learns from itself by {share:g}, from all by the rest."
+        return algorithm, [told]
     given: dict[str, Any] = {"neighbours": found.neighbours, "own_share": found.own_share}
     if getattr(algorithm, "target_accuracy", 0) is None:
         given["target_accuracy"] = found.accuracy
@@ -201,23 +193,22 @@ def _adaptive(
             f'[{where}] needs discrepancies and the accuracy to begin with; give [collaboration] source = "file" '
             "with path and accuracy."
         )
-    phases = None
+    noise = None
     if constants is not None and constants.strong_convexity > 0 and constants.rows is not None:
         noise = all_for_all.largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
-        if noise is not None:
-            phases = all_for_all.doubling(
-                found.discrepancies,
-                _HORIZON,
-                first_accuracy=found.accuracy,
-                smoothness=constants.smoothness,
-                strong_convexity=constants.strong_convexity,
-                noise=noise,
-            )
-    if phases is None:
+    if constants is None or noise is None:
         raise RequestError(
             f"[{where}] leaves its phases to theory, which needs strongly convex losses and their noise; set model.l2, "
             "or use all_for_all with one accuracy."
         )
+    phases = all_for_all.doubling(
+        found.discrepancies,
+        _HORIZON,
+        first_accuracy=found.accuracy,
+        smoothness=constants.smoothness,
+        strong_convexity=constants.strong_convexity,
+        noise=noise,
+    )
     ready = dataclasses.replace(algorithm, discrepancies=found.discrepancies, phases=phases)
     steps = phases.step_size
     note = (

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 
-def _option(text: str, default: Any = None) -> Any:
+def option(text: str, default: Any = None) -> Any:
     """A field that is an option of a command, with its help."""
     return dataclasses.field(default=default, metadata={"help": text})
 
@@ -16,22 +16,18 @@ def _option(text: str, default: Any = None) -> Any:
 class Contest:
     """What is compared, and how it is trained; None: what suits most tables."""
 
-    methods: str | None = _option(
-        "Methods, comma-separated (`idiolect list algorithms`), or all. Default: seven.",
-    )
-    score: str | None = _option("Score to show (`idiolect list scores`). Default: by task and balance.")
-    model: str = _option(
-        "linear or mlp; with --data images or texts also a network (`idiolect list models`).", "linear"
-    )
-    rounds: int | None = _option("Rounds of every method. Default: until validation rows show no more progress.")
-    minutes: float | None = _option("Time for all methods together; one that it cuts short is marked.")
-    cohort: int = _option("Clients per round; 0: all.", 0)
-    batch_size: int | None = _option("Rows per local step; 0: all. Default: all for a linear model, else 20.")
-    epochs: int | None = _option("Passes over a client's rows per round. Default: 5 for a linear model, else 1.")
-    step_sizes: str | None = _option(
+    methods: str | None = option("Methods, comma-separated (`idiolect list algorithms`), or all. Default: seven.")
+    score: str | None = option("Score to show (`idiolect list scores`). Default: by task and balance.")
+    model: str = option("linear or mlp; with --data images or texts also a network (`idiolect list models`).", "linear")
+    rounds: int | None = option("Rounds of every method. Default: until validation rows show no more progress.")
+    minutes: float | None = option("Time for all methods together; one that it cuts short is marked.")
+    cohort: int = option("Clients per round; 0: all.", 0)
+    batch_size: int | None = option("Rows per local step; 0: all. Default: all for a linear model, else 20.")
+    epochs: int | None = option("Passes over a client's rows per round. Default: 5 for a linear model, else 1.")
+    step_sizes: str | None = option(
         "Step sizes to choose from on validation rows. Default: around those that theory knows."
     )
-    refit: bool = _option("Fit the delivered models on training and validation rows with what was chosen.", True)
-    held_out: float = _option("Clients that never train: a number, or a fraction below 1.", 0)
-    seed: int | None = _option("Draws the split and the training. Default: 0.")
-    epsilon: float | None = _option("Compare under client-level differential privacy with this budget per method.")
+    refit: bool = option("Fit the delivered models on training and validation rows with what was chosen.", True)
+    held_out: float = option("Clients that never train: a number, or a fraction below 1.", 0)
+    seed: int | None = option("Draws the split and the training. Default: 0.")
+    epsilon: float | None = option("Compare under client-level differential privacy with this budget per method.")

@@ -23,7 +23,7 @@ from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Options, Session, open_session
 from idiolect.experiments.build import Built, problem_constants
-from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
+from idiolect.experiments.choice import Tried, client_rows, find_choice
 from idiolect.experiments.execute import MOST_KEPT, Say, is_tuned
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
@@ -31,7 +31,7 @@ from idiolect.experiments.privacy import dial_statement
 from idiolect.experiments.protection import is_protected
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
-from idiolect.experiments.spec import MethodSpec, Spec, parse_numbers, resumed
+from idiolect.experiments.spec import MethodSpec, Spec, own_settings, parse_numbers, resumed
 from idiolect.experiments.trained import restore_units
 from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
@@ -42,10 +42,7 @@ METHODS = {"personalization": "scafflix", "penalty": "acd_pfl"}  # who walks, un
 MOST = 200  # values; more is almost surely a slip
 # Paths from one model for all to every client alone. Data are scaled, so that curvatures are of the order of 1: a
 # penalty of 30 holds personal models at the shared one, one of 0.003 lets them go.
-DEFAULT_VALUES = {
-    "personalization": (1.0, 0.5, 0.2, 0.1, 0.0),
-    "penalty": (30.0, 5.0, 1.0, 0.2, 0.03, 0.003),
-}
+DEFAULT_VALUES = {"personalization": (1.0, 0.5, 0.2, 0.1, 0.0), "penalty": (30.0, 5.0, 1.0, 0.2, 0.03, 0.003)}
 PLAIN_ROUNDS = 30  # where theory does not say how many are enough
 MOST_ROUNDS = 1_000
 ACCURACY = 1e-4  # what is left of the squared distance to the optimum after each value's rounds
@@ -69,16 +66,15 @@ def walk(
     refit: bool = False,
     to_the_end: bool = False,
     by_loss: bool = False,
-    ridge_chosen: bool = False,
-    remarks: Sequence[str] = (),
+    ridge: str | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Choice:
     """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder.
 
     With `refit` the path is walked once more on training and validation rows, and test rows judge those models; with
-    `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides; `ridge_chosen`
-    says that validation rows chose the ridge before. With `resume`, an interrupted dial goes on from its last
+    `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides; `ridge`
+    says how validation rows chose the ridge before. With `resume`, an interrupted dial goes on from its last
     checkpoint, to the same bits.
     """
     folder = RunFolder(path, "dial")
@@ -104,7 +100,7 @@ def walk(
     prepared.check_demand()
     tell = say or (lambda text: None)
     with folder.begin(spec, prepared.federation, resume, request):
-        notes, warnings = _announce(prepared, remarks, to_the_end, tell)
+        notes, warnings = _announce(prepared, ridge, to_the_end, tell)
         path_of = Walk(spec, method, setting, values, folder, to_the_end, progress, tell)
         tried = path_of.train(prepared, "checkpoint", walks=1 + refit)
         if refit:
@@ -112,12 +108,12 @@ def walk(
             tried = [first._replace(again=second.runs) for first, second in zip(tried, again)]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
         found = path_of.choose(prepared, tried, notes, warnings, refit)
-        statement = dial_statement(prepared.federation, method.label, setting, tried, ridge_chosen)
+        statement = dial_statement(prepared.federation, method.label, setting, tried, ridge is not None)
         folder.complete("dial.json", found, statement, spec.evaluation.time_model)
         return found
 
 
-def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell: Say) -> tuple[list[str], list[str]]:
+def _announce(prepared: Prepared, ridge: str | None, to_the_end: bool, tell: Say) -> tuple[list[str], list[str]]:
     """Say what is to be known before training; returns notes and warnings for the page, which tells more.
 
     Where the path is the program's own (`to_the_end`), what theory says against it is for specialists: on the page.
@@ -126,7 +122,7 @@ def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell
     doubts = list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
     absence = dict.fromkeys(ready.absence for ready in prepared.built if ready.absence)
     warnings = [*federation.warnings, *([] if to_the_end else doubts), *absence]
-    notes = [*federation.describe(), *federation.notes, *remarks]
+    notes = [*federation.describe(), *federation.notes, *filter(None, [ridge])]
     for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):
         tell(text)
     chosen = dict.fromkeys(text for ready in prepared.built for text in ready.notes)
@@ -135,7 +131,11 @@ def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell
 
 def _refitted(prepared: Prepared) -> Prepared:
     """The same stations, with what theory says of training and validation rows together."""
-    whole = with_all_rows(prepared.federation)
+    federation, joined = prepared.federation, with_validation_rows(prepared.federation)
+    # validation rows train, too; they stay where they are so that scores can be computed as before
+    groups = joined.groups and federation.groups and (joined.groups[0], *federation.groups[1:])
+    # rows were prepared, and that was billed, on the first path
+    whole = dataclasses.replace(federation, train=joined.train, groups=groups, places=None, preparation=None)
     again = dataclasses.replace(prepared, federation=whole, constants=problem_constants(prepared.client_loss, whole))
     return dataclasses.replace(again, built=tuple(map(again.build, again.methods)))
 
@@ -165,7 +165,7 @@ def _method(spec: Spec, setting: str, label: str | None) -> MethodSpec:
     if label is not None and not asked:
         known = [method.label for method in spec.methods]
         raise RequestError(f"There is no method {label!r} in the spec.{nearest(label, known)}")
-    fitting = {name: method for name, method in asked.items() if setting in objective_settings(method)}
+    fitting = {name: method for name, method in asked.items() if setting in own_settings(method.minimised)}
     if not fitting:
         raise RequestError(
             f"--setting {setting} needs a method on the objective {' or '.join(DIALS[setting])}, and "
@@ -215,19 +215,6 @@ def _check_rows(federation: Federation) -> None:
                 f"No client has a {split} row to {purpose}. Give --set 'data.{split} = 0.2', or bring more rows per "
                 "client."
             )
-
-
-def with_all_rows(federation: Federation) -> Federation:
-    """Validation rows train, too; they stay where they are so that scores can be computed as before."""
-    whole = with_validation_rows(federation)
-    groups = whole.groups and federation.groups and (whole.groups[0], *federation.groups[1:])
-    return dataclasses.replace(
-        whole,
-        validation=federation.validation,
-        held_out=federation.held_out,
-        groups=groups,
-        preparation=None,  # rows were prepared, and that was billed, on the first path
-    )
 
 
 class Walk(NamedTuple):
@@ -334,14 +321,12 @@ class Walk(NamedTuple):
 
 def enough_rounds(algorithm: Algorithm) -> int:
     """Rounds after which theory promises the optimum to ACCURACY; PLAIN_ROUNDS where it promises nothing."""
-    chance = getattr(algorithm, "communication_probability", None)
-    if chance is not None:  # ProxSkip's rate: 1 - p^2 an iteration, 1/p of them a round
-        return _bounded(-math.log(ACCURACY) / float(np.min(chance)))
+    chance: Any = getattr(algorithm, "communication_probability", None)
     steps: Any = getattr(algorithm, "coefficients", None)
-    if steps is not None and float(np.min(steps.momentum)) > 0:
-        return _bounded(-math.log(ACCURACY) * float(np.max(steps.shared_probability)) / float(np.min(steps.momentum)))
-    return PLAIN_ROUNDS
-
-
-def _bounded(rounds: float) -> int:
+    if chance is not None:  # ProxSkip's rate: 1 - p^2 an iteration, 1/p of them a round
+        rounds = -math.log(ACCURACY) / float(np.min(chance))
+    elif steps is not None and float(np.min(steps.momentum)) > 0:
+        rounds = -math.log(ACCURACY) * float(np.max(steps.shared_probability)) / float(np.min(steps.momentum))
+    else:
+        return PLAIN_ROUNDS
     return max(PLAIN_ROUNDS, min(math.ceil(rounds), MOST_ROUNDS))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.accounting.bytes import wire
+from idiolect.accounting.bytes import Wire, wire
 from idiolect.algorithms import ALGORITHMS, find
 from idiolect.algorithms.errata import ERRATA, anchor
 from idiolect.core import Method, tree
@@ -124,13 +124,12 @@ def _explain_objective(name: str, settings: Table, example: Example) -> Facts:
     refuse_unknown(settings, own_settings(OBJECTIVES[name]), name)
     loss = _client_loss(name, settings, example.convexity)
     objective = know_population(build_objective(name, loss, settings, example.clients, name), example.clients)
-    own = example.constants(loss)
     return {
         "name": name,
         "kind": "objective",
         "text": _text(OBJECTIVES[name]),
         "settings": _settings(OBJECTIVES[name], {}),
-        "theory": _facts(example, None, objective, own),
+        "theory": _facts(example, objective, example.constants(loss)),
     }
 
 
@@ -159,13 +158,15 @@ def _traffic(algorithm: Algorithm) -> Facts:
     complete = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # type: ignore[arg-type]
     rows = ClientData(jnp.zeros((1, 8, FEATURES)), jnp.zeros((1, 8), jnp.int32), jnp.zeros(1, jnp.int32))
     types = wire_types(complete, rows)
-    table = wire(types.sent, types.upload)
-    sends_nothing = not sends(complete)
-    nothing = {"down": [], "up": [], "download_bytes": 0, "upload_bytes": 0, "warnings": []}
+    table = wire(types.sent, types.upload) if sends(complete) else Wire((), (), ())
+    keys = StartKeys(root_key(0), root_key(0))
+    state, _ = jax.eval_shape(address(complete, 0).init_client, keys, tree.take(rows, 0))
+    # the fields of a client's state that hold something
+    kept = [name for name in getattr(state, "_fields", ()) if jax.tree.leaves(getattr(state, name))]
     return {
-        "wire": nothing if sends_nothing else table.to_dict(),
-        "leaves_the_client": [] if sends_nothing else [leaf.path for leaf in table.up],
-        "stays_on_the_client": _kept(complete, rows),
+        "wire": table.to_dict(),
+        "leaves_the_client": [leaf.path for leaf in table.up],
+        "stays_on_the_client": kept,
     }
 
 
@@ -180,17 +181,17 @@ def _theory_of(name: str, ready: Assembled, settings: Table, loss: ClientLoss, e
             rule, ready.algorithm, own, example.rows, wanted=wanted, defaulted=ready.defaulted, owner=name
         )
     except RequestError as error:
-        return _facts(example, None, ready.algorithm.objective, own) | {"silent": str(error)}
+        return _facts(example, ready.algorithm.objective, own) | {"silent": str(error)}
     blocks = block_constants(algorithm.objective, own)
     promise = None if blocks is None else predict(rule, algorithm, own, blocks, example.rows, example.epsilon)
-    return _facts(example, advice, algorithm.objective, own, promise)
+    return _facts(example, algorithm.objective, own, advice, promise)
 
 
 def _facts(
     example: Example,
-    advice: Advice | None,
     objective: Objective,
     own: Constants,
+    advice: Advice | None = None,
     promise: Prediction | None = None,
 ) -> Facts:
     """What theory says; nothing of what it cannot know."""
@@ -252,10 +253,3 @@ def _setting(field: dataclasses.Field[Any], preset: Mapping[str, Any]) -> Facts:
         "doc": field.metadata.get("doc", ""),
         "theory": bool(field.metadata.get("theory")),
     }
-
-
-def _kept(algorithm: Algorithm, rows: ClientData) -> list[str]:
-    """The fields of a client's state that hold something."""
-    own = address(algorithm, 0)
-    state, _ = jax.eval_shape(own.init_client, StartKeys(root_key(0), root_key(0)), tree.take(rows, 0))
-    return [name for name in getattr(state, "_fields", ()) if jax.tree.leaves(getattr(state, name))]

@@ -73,18 +73,16 @@ class Prepared:
             self.federation.names,
             self.collaboration,
         )
-        if not is_protected(self.spec):
-            return built
+        if not is_protected(self.spec) or not sends(built.algorithm):
+            return built  # training alone sends nothing, and stays as it is under [privacy]
         stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
-        if private and sends(built.algorithm) and stepless:
+        if private and stepless:
             raise RequestError(
                 f"methods.{method.label}.step_size must be given under [privacy], got none: theory reads it off the "
                 "clients' rows; write a number such as 0.1."
             )
         with named(method.label):
-            found = protect_method(self.spec, self.federation, built.algorithm, self.deployed)
-        notes = [*built.notes, *(f"{method.label}: {text}." for text in found.notes)]
-        return built._replace(algorithm=found.algorithm, notes=notes, protected=found.notes, spending=found.spending)
+            return protect_method(self.spec, self.federation, built, self.deployed)
 
     def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
         """The same on other rows of the clients: curvature, and who is alike where the method asks, are found anew."""
@@ -199,7 +197,8 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         except RequestError as error:
             # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
             # are passed over
-            if spec.evaluation.unfit == "refuse" or _is_given(method, str(error)):
+            given = [f"methods.{method.label}.{name} must" for name in method.settings]
+            if spec.evaluation.unfit == "refuse" or str(error).startswith(tuple(given)):
                 raise
             reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
     if not ready:
@@ -207,11 +206,6 @@ def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
     return dataclasses.replace(prepared, built=tuple(ready), left_out=left_out)
-
-
-def _is_given(method: MethodSpec, sentence: str) -> bool:
-    """Whether the sentence is about a setting that the request gave: that is wrong, not unfit."""
-    return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
 
 
 def choose_by_of(spec: Spec, federation: Federation) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,8 @@ from idiolect.engines.run import Run
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.protection import RowSpending
 from idiolect.experiments.ridge import RIDGES
-from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.trained import Trained
 from idiolect.record import privacy as record
 
@@ -45,7 +44,7 @@ def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Stat
     if chosen:
         also.append(record.Aside("scores on its validation rows, to choose settings and rounds", len(prepared.scores)))
     fitted = with_validation_rows(federation) if spec.tuning.refit else federation
-    return _statement(federation, also, _likeness(prepared, chosen), [_trained_fit(entry, fitted) for entry in trained])
+    return _statement(federation, also, _likeness(prepared, chosen), [_trained(entry, fitted) for entry in trained])
 
 
 def _likeness(prepared: Prepared, chosen: list[Trained]) -> record.LikenessSent | None:
@@ -62,10 +61,10 @@ def dial_statement(
     federation: Federation, label: str, setting: str, tried: Sequence[Tried], ridge_chosen: bool
 ) -> record.Statement:
     """The same of a dial: every value is a fit of its own, which begins where the one before ended."""
-    fits = [Fit(f"{label}, {setting} {one.value}", one.runs[0], one.cost, federation, len(one.runs)) for one in tried]
+    methods = [_method(f"{label}, {setting} {one.value}", one.runs, one.cost, federation) for one in tried]
     scores = record.Aside("scores on its validation rows, where it does not choose its value itself", len(tried))
     also = [_CONSTANTS, scores]
-    return _statement(federation, [*also, _RIDGE] if ridge_chosen else also, None, fits)
+    return _statement(federation, [*also, _RIDGE] if ridge_chosen else also, None, methods)
 
 
 def advice_statement(federation: Federation, options: Options, splits: int, verified: bool) -> record.Statement:
@@ -87,19 +86,22 @@ def advice_statement(federation: Federation, options: Options, splits: int, veri
 
 
 def _statement(
-    federation: Federation, also: list[record.Aside], exchange: record.LikenessSent | None, fits: list[Fit]
+    federation: Federation,
+    also: list[record.Aside],
+    exchange: record.LikenessSent | None,
+    methods: list[record.MethodSent],
 ) -> record.Statement:
-    prepared, methods = federation.preparation, tuple(map(_method, fits))
-    if prepared is None:
-        return record.Statement(None, tuple(also), exchange, methods)
-    columns = [
-        record.PreparedColumn(part.column, part.content, (int(each.min()), int(each.max())), part.download_bytes)
-        for part in prepared.sent
-        for each in [part.upload_bytes]
-    ]
-    least, words = _fewest(prepared.rows, federation.names), WAYS[prepared.way]
-    sent = record.PreparationSent(prepared.way, words, tuple(columns), prepared.total_bytes, least, UNPROTECTED)
-    return record.Statement(sent, tuple(also), exchange, methods)
+    prepared, sent = federation.preparation, None
+    if prepared is not None:
+        columns = tuple(
+            record.PreparedColumn(part.column, part.content, (int(each.min()), int(each.max())), part.download_bytes)
+            for part in prepared.sent
+            for each in [part.upload_bytes]
+        )
+        least = _fewest(prepared.rows, federation.names)
+        words = WAYS[prepared.way]
+        sent = record.PreparationSent(prepared.way, words, columns, prepared.total_bytes, least, UNPROTECTED)
+    return record.Statement(sent, tuple(also), exchange, tuple(methods))
 
 
 def _fewest(rows: np.ndarray, names: tuple[str, ...]) -> record.FewestRows:
@@ -115,53 +117,41 @@ def _exchange(what: str, found: Exchange) -> record.LikenessSent:
     return record.LikenessSent(what, tuple(arrays), *sent, found.rows, found.reveals, UNPROTECTED)
 
 
-class Fit(NamedTuple):
-    """A method that was trained, and what that cost; of several seeds the first stands for all."""
-
-    label: str
-    run: Run
-    ledger: Ledger
-    federation: Federation  # with the rows that were trained on
-    seeds: int
-    spent: int = 0  # rounds to choose its settings
-    silence: str = "nothing is sent"  # what is said where no array leaves a client
-    protected: tuple[str, ...] = ()  # what protections were around it
-    epsilons: tuple[record.ClientEpsilon, ...] = ()  # of each client's rows, where noise hides them
-
-
-def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
+def _trained(entry: Trained, fitted: Federation) -> record.MethodSent:
     run, choice = entry.runs[0], entry.choice
-    # training alone sends no model; where clients do not choose for themselves, scores choose for all of them
-    alike = choice is not None and not choice.common
-    silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
+    sent = _method(entry.method.label, entry.runs, run.ledger, fitted)
+    protection, epsilons = sent.protection, sent.epsilons
+    if protection == UNPROTECTED:
+        protection = "; ".join(entry.built.protected) or UNPROTECTED
+    elif choice is not None and not choice.common:
+        # training alone sends no model; where clients do not choose for themselves, scores choose for all of them
+        protection = "nothing is sent but scores on validation rows, to choose"
+    if isinstance(entry.built.spending, RowSpending):
+        epsilons = entry.built.spending.of_clients(run.ledger.rounds, fitted.names)
     spent = 0 if choice is None else choice.spent
-    epsilons: tuple[record.ClientEpsilon, ...] = ()
-    spending, protected = entry.built.spending, entry.built.protected
-    if isinstance(spending, RowSpending):
-        epsilons = spending.of_clients(run.ledger.rounds, fitted.names)
-    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, protected, epsilons)
+    return dataclasses.replace(sent, rounds_to_choose=spent, protection=protection, epsilons=epsilons)
 
 
-def _method(fit: Fit) -> record.MethodSent:
-    ledger, wire = fit.ledger, fit.run.plan.wire
-    least = _fewest(fit.federation.train.counts, fit.federation.names)
+def _method(label: str, runs: Sequence[Run], ledger: Ledger, federation: Federation) -> record.MethodSent:
+    """What training on the rows of `federation` sent, and what it cost; of several seeds the first stands for all."""
+    run, least = runs[0], _fewest(federation.train.counts, federation.names)
+    wire = run.plan.wire
     # rows that one upload is computed from: a batch per step, or all of the client's
-    batch, epochs, steps = (getattr(fit.run.algorithm, name, None) for name in ("batch_size", "epochs", "local_steps"))
+    batch, epochs, steps = (getattr(run.algorithm, name, None) for name in ("batch_size", "epochs", "local_steps"))
     rows = least.rows if not batch or epochs else min(least.rows, int(batch) * int(np.max(steps or 1)))
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
     return record.MethodSent(
-        method=fit.label,
-        uploads=_legs(fit.run, up=True) or _arrays(wire.upload, ledger.upload_bytes),
-        downloads=_arrays(wire.sent, ledger.download_bytes) + _legs(fit.run, up=False),
+        method=label,
+        uploads=_legs(run, up=True) or _arrays(wire.upload, ledger.upload_bytes),
+        downloads=_arrays(wire.sent, ledger.download_bytes) + _legs(run, up=False),
         deliveries=_arrays(wire.delivered, ledger.delivery_bytes),
         rounds=ledger.rounds,
-        rounds_to_choose=fit.spent,
-        seeds=fit.seeds,
+        rounds_to_choose=0,
+        seeds=len(runs),
         uploads_in_all=ledger.messages_up if ledger.upload_bytes else 0,
         upload_bytes=ledger.upload_bytes,
         rows_at_least=dataclasses.replace(least, rows=rows),
-        protection=("; ".join(fit.protected) or UNPROTECTED) if sent else fit.silence,
-        epsilons=fit.epsilons,
+        protection=UNPROTECTED if sent else "nothing is sent",
     )
 
 

@@ -5,27 +5,23 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import tomli_w
 
+from idiolect.accounting.client_privacy import ACCOUNTANTS
 from idiolect.algorithms import ALGORITHMS, find
 from idiolect.core.checks import Range, RequestError, setting
 from idiolect.core.settings import array_fields
 from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
-from idiolect.experiments.protection_spec import (
-    PROTECTIONS,
-    AttackSpec,
-    CompressionSpec,
-    PrivacySpec,
-    RobustnessSpec,
-    SecureAggregationSpec,
-)
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 from idiolect.objectives import OBJECTIVES, Objective
+from idiolect.protection.choices import ATTACKS, CODECS, RULES
+from idiolect.record.codec import flat
 from idiolect.record.schema import ALONE, Swept
 from idiolect.visible import one_line
 
@@ -79,9 +75,7 @@ class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
     name: str = dataclasses.field(default="linear", metadata={"range": _NameOrPath(choices=MODEL_NAMES)})
-    hidden: list[int] = dataclasses.field(  # mlp
-        default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
-    )
+    hidden: list[int] = dataclasses.field(default_factory=lambda: [64], metadata={"range": Range(at_least=1)})  # mlp
     bias: bool = True  # linear
     loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic", "pinball"))  # pinball: numbers
     quantile: float | None = setting(default=None, above=0, below=1)  # of the pinball loss, a whole percent
@@ -148,13 +142,10 @@ class CollaborationSpec:
 class TuningSpec:
     """What is chosen on validation rows, the candidates of a method being lanes of one program."""
 
-    step_size: list[float] = dataclasses.field(  # the steps to try; empty: none, or with auto those around theory's
-        default_factory=list, metadata={"range": Range(above=0)}
-    )
+    # the steps to try; empty: none, or with auto those around theory's
+    step_size: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
     auto: bool = False  # choose the step size and how personal a method is; the grid widens itself
-    until: str = setting(
-        default="rounds", choices=("rounds", "converged")
-    )  # train candidates to the last round or less
+    until: str = setting(default="rounds", choices=("rounds", "converged"))  # where candidates stop to train
     refit: bool = False  # fit the delivered models on training and validation rows
     minutes: float | None = setting(default=None, above=0)  # for all methods together; unset: no limit
 
@@ -165,6 +156,76 @@ class OutputSpec:
 
     models: str = setting(default="auto", choices=("auto", "none", "shared", "all"))
     checkpoint_every: int = setting(default=100, at_least=1)
+
+
+class Section:
+    """A section of a spec that changes nothing unless one of its switches is given."""
+
+    switches: ClassVar[tuple[str, ...]]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it was asked for."""
+        return any(getattr(self, name) is not None for name in self.switches)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacySpec(Section):
+    """Differential privacy of clients, or of rows; on where epsilon or noise_multiplier is given."""
+
+    switches = ("epsilon", "noise_multiplier")
+    level: str = setting(default="clients", choices=("clients", "rows"))  # what one neighbour has and the other has not
+    epsilon: float | None = setting(default=None, above=0)  # to spend in all rounds; chooses the noise
+    noise_multiplier: float | None = setting(default=None, at_least=0)  # or the noise itself, in clips
+    delta: float | None = setting(default=None, above=0, below=1)  # unset: 0.1 / clients; of rows 1e-5
+    clip: float = setting(default=1.0, above=0)  # largest norm of a client's change (first, if adaptive), or a gradient
+    clipping: str = setting(default="fixed", choices=("fixed", "adaptive"))  # adaptive: follows a quantile of norms
+    quantile: float = setting(default=0.5, above=0, below=1)
+    noise: str = setting(default="server", choices=("server", "clients"))
+    sampling: str = setting(default="fixed", choices=("fixed", "poisson"))  # poisson: by coins, 1 - training.dropout
+    accountant: str = setting(default="rdp", choices=ACCOUNTANTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressionSpec(Section):
+    """Fewer bytes per upload; on where a kind is given."""
+
+    switches = ("kind",)
+    kind: str | None = setting(default=None, choices=CODECS)
+    bits: int = setting(default=8, at_least=1, at_most=16)  # quantise
+    one_in: int = setting(default=10, at_least=2)  # top_k, random_k: entries per one that is sent
+    rank: int = setting(default=2, at_least=1)  # low_rank: of what is sent of a matrix
+    error_feedback: bool = True  # top_k, random_k, low_rank: what was not sent is added next time
+    only: tuple[str, ...] = ()  # layers that are sent at all, by name or pattern; none: all
+
+
+@dataclasses.dataclass(frozen=True)
+class RobustnessSpec(Section):
+    """A robust mean in place of the mean; on where a rule is given."""
+
+    switches = ("rule",)
+    rule: str | None = setting(default=None, choices=RULES)
+    attackers: int = setting(default=1, at_least=0)  # trimmed_mean, krum, multi_krum: wrong uploads to withstand
+    bound: float | None = setting(default=None, above=0)  # norm_bound; unset: the median of the norms
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackSpec(Section):
+    """Simulated attackers; on where a kind is given."""
+
+    switches = ("kind",)
+    kind: str | None = setting(default=None, choices=ATTACKS)
+    clients: int = setting(default=1, at_least=1)  # attackers, drawn by the seed of [data]
+    strength: float = setting(default=1.0, above=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SecureAggregationSpec(Section):
+    """Sums of uploads that hide each of them from the server; on where a threshold is given."""
+
+    switches = ("threshold",)
+    threshold: int | None = setting(default=None, at_least=2)  # clients of a round that must stay to its end
+    fraction_bits: int = setting(default=32, at_least=8, at_most=48)  # after the point, of 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,15 +268,11 @@ class Spec:
 
 
 _TABLES: dict[str, type] = {
-    "data": DataSpec,
-    "model": ModelSpec,
-    "training": Training,
-    "evaluation": EvaluationSpec,
-    "tuning": TuningSpec,
-    "collaboration": CollaborationSpec,
-    "output": OutputSpec,
-    **PROTECTIONS,
+    key: kind
+    for key, kind in typing.get_type_hints(Spec).items()
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind)
 }
+PROTECTIONS = {key: kind for key, kind in _TABLES.items() if issubclass(kind, Section)}
 _HOMES = {  # where two tables share a name, the first is meant
     field.name: f"{key}.{field.name}" for key, cls in reversed(_TABLES.items()) for field in dataclasses.fields(cls)
 }
@@ -384,7 +441,7 @@ def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
     """What can be set on the named algorithm and on the objective it minimises, its own unless told."""
     method = find(algorithm)
     minimised = OBJECTIVES.get(objective or method.objective or "")
-    return [*own_settings(method.algorithm), *(own_settings(minimised) if minimised is not None else [])]
+    return [*own_settings(method.algorithm), *own_settings(minimised)]
 
 
 def common_names(algorithm: str, objective: str | None = None) -> list[str]:
@@ -397,8 +454,10 @@ def common_names(algorithm: str, objective: str | None = None) -> list[str]:
     return [name for name in setting_names(algorithm, objective) if name not in another]
 
 
-def own_settings(cls: type) -> list[str]:
-    """What can be set on an algorithm or an objective; the rest is filled in for it, or of no use to it."""
+def own_settings(cls: type | None) -> list[str]:
+    """What can be set on an algorithm or an objective, if any; the rest is filled in for it, or of no use to it."""
+    if cls is None:
+        return []
     filled_in = ("objective", "client_loss", "clients", "participation", *array_fields(cls))
     return [field.name for field in dataclasses.fields(cls) if field.name not in filled_in]
 
@@ -425,18 +484,9 @@ def is_same_run(one: Spec, other: Spec) -> bool:
 def _settings_by_place(spec: Spec) -> Table:
     """'training.rounds' -> 100, of everything that decides the numbers."""
     table = to_table(spec)
-    places: Table = {"methods": sorted(table["methods"])}
-
-    def walk(prefix: str, inside: Mapping[str, Any]) -> None:
-        for key, value in inside.items():
-            if isinstance(value, Mapping):
-                walk(f"{prefix}{key}.", value)
-            else:
-                places[prefix + key] = value
-
-    walk("", {key: value for key, value in table.items() if key not in ("name", "output", "resolved")})
+    places = flat({key: value for key, value in table.items() if key not in ("name", "output", "resolved")}, ".")
     places.pop("training.devices", None)  # where clients are changes rounding alone
-    return places
+    return {place: value for place, value in places.items() if value != {}} | {"methods": sorted(table["methods"])}
 
 
 def to_table(spec: Spec) -> Table:

@@ -45,6 +45,15 @@ def to_json(value: object) -> Any:
     return _finite(value)
 
 
+def flat(value: Mapping[str, Any], between: str) -> dict[str, Any]:
+    """A table inside a table as more names of it: {"score": {"mean": 1}} has the name score_mean."""
+    found: dict[str, Any] = {}
+    for name, entry in value.items():
+        inside = flat(entry, between) if isinstance(entry, dict) and entry else None
+        found |= {name: entry} if inside is None else {f"{name}{between}{key}": one for key, one in inside.items()}
+    return found
+
+
 def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
