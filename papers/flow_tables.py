@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ NAMES = {
     "local": "Local",
     "fedavg": "FedAvg",
     FINE_TUNING: "FedAvgFT",
+    "fine_tuning_momentum": "FedAvgFT, momentum",
     "knn_per": "kNN-Per",
     "partialfed": "PartialFed",
     "apfl": "APFL",
@@ -33,11 +35,11 @@ NAMES = {
     "hypcluster": "HypCluster",
     "flow": "Flow",
     "flow_no_split": "Flow, no split",
+    "flow_equal_steps": "Flow, as many steps",
+    "flow_momentum": "Flow, momentum",
     "flow_printed": "Flow, eq. 5",
 }
-VARIANTS = {name: flow.plain(name) for name in NAMES} | {
-    "flow_no_split": flow.Variant("flow_no_split", "flow", {"split_rows": "never"})
-}
+MOMENTUM = {"client_optimizer": "momentum"}  # 0.9, as the released codes have it
 # the paper's own numbers by column, method and quantity; writers stand in for its EMNIST by writer
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = tomllib.loads(
     Path(__file__).with_name("flow_published.toml").read_text(encoding="utf-8")
@@ -51,6 +53,19 @@ class Results(NamedTuple):
     table: dict[str, dict[str, Summary]]  # column -> method
     flow: dict[str, list[dict[str, Any]]]  # column -> Flow's cells
     useful: dict[str, float]  # column -> useful / executed steps, if rounds were epochs
+
+
+def variant(name: str, size: Mapping[str, Any]) -> flow.Variant:
+    """A row of the table, on a column."""
+    # of w_g as many as FedAvg makes, and of w_l and psi beside it: three times FedAvg's gradients
+    whole = {} if size.get("epochs") else {"local_steps": size["gradients"]}
+    changed: dict[str, tuple[str, dict[str, Any]]] = {
+        "fine_tuning_momentum": (FINE_TUNING, MOMENTUM),
+        "flow_no_split": ("flow", {"split_rows": "never"}),
+        "flow_equal_steps": ("flow", whole),
+        "flow_momentum": ("flow", MOMENTUM),
+    }
+    return flow.Variant(name, *changed.get(name, (name, {})))
 
 
 def check(spec: Spec) -> None:
@@ -74,7 +89,7 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
         for method in spec["methods"]
         if (own := [name for name in names if flow.has_row(named[name], method)])
     ]
-    pairs.sort(key=lambda pair: VARIANTS[pair[0]].method not in flow.ROUTING)  # Flow's take longest: begun first
+    pairs.sort(key=lambda pair: not pair[0].startswith("flow"))  # these take longest: begun first
     tasks = {f"{method} on {', '.join(names)}": (method, names) for method, names in pairs}
     in_processes(functools.partial(_fill_some, dict(spec), cells), tasks, **flow.processes(spec), told=progress)
     table: dict[str, dict[str, Summary]] = {}
@@ -83,7 +98,7 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     for name in named:
         subject = flow.column(name, spec)
         asked = [method for method in NAMES if method in spec["methods"] and flow.has_row(subject.size, method)]
-        found = {method: flow.cells_of(subject, VARIANTS[method], spec, cells) for method in asked}
+        found = {method: flow.cells_of(subject, variant(method, subject.size), spec, cells) for method in asked}
         table[name] = {method: summarise(own) for method, own in found.items()}
         routed[name] = found.get("flow", [])
         useful[name] = flow.useful_steps(subject, spec["seeds"][0])
@@ -93,7 +108,8 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
 def _fill_some(spec: Spec, cells: Cells, task: tuple[str, tuple[str, ...]]) -> None:
     method, names = task
     for name in names:
-        flow.cells_of(flow.column(name, spec), VARIANTS[method], spec, cells)
+        subject = flow.column(name, spec)
+        flow.cells_of(subject, variant(method, subject.size), spec, cells)
 
 
 def cell_text(value: float | None) -> str:

@@ -60,13 +60,15 @@ def spec(monkeypatch):
 
 @pytest.mark.parametrize("method", flow_tables.NAMES)
 def test_a_round_costs_every_method_the_same_gradients(spec, method):
-    """6 batches on each client of the cohort, whatever the method makes of them."""
+    """6 batches on each client of the cohort, whatever the method makes of them; of each part where it is so named."""
     subject = flow.column("writers", spec)
     run = debug(
-        flow.algorithm(subject, flow_tables.VARIANTS[method], 0.1), subject.federation, Training(rounds=1, cohort=1)
+        flow.algorithm(subject, flow_tables.variant(method, subject.size), 0.1),
+        subject.federation,
+        Training(rounds=1, cohort=1),
     )
     gradients = run.tally.shared + run.tally.personal + run.tally.both
-    assert gradients == 6 * subject.size["batch_size"]
+    assert gradients == (18 if method == "flow_equal_steps" else 6) * subject.size["batch_size"]
 
 
 def test_both_tables_read_the_same_cells(spec, tmp_path, monkeypatch):
@@ -401,7 +403,9 @@ def test_equal_epochs_give_every_part_as_many_passes(spec):
     subject = flow.column("writers", spec)
     for name, passes in {"fedavg": 2, "flow": 3, "flow_no_split": 6}.items():  # of Flow w_l, psi, w_g on their parts
         run = debug(
-            flow.algorithm(subject, flow_tables.VARIANTS[name], 0.1), subject.federation, Training(rounds=1, cohort=4)
+            flow.algorithm(subject, flow_tables.variant(name, subject.size), 0.1),
+            subject.federation,
+            Training(rounds=1, cohort=4),
         )
         gradients = run.tally.shared + run.tally.personal + run.tally.both
         assert gradients == passes * int(subject.federation.train.counts.sum())
