@@ -71,7 +71,7 @@ def variant(name: str, size: Mapping[str, Any]) -> flow.Variant:
 def check(spec: Spec) -> None:
     """RequestError for a request that cannot be computed, before anything is written."""
     flow.check(spec, "tables", NAMES)
-    for needed in (FINE_TUNING, "flow"):
+    for needed in (FINE_TUNING, "flow", "flow_equal_steps"):
         if needed not in spec["methods"]:
             raise RequestError(f"[{spec['name']}] methods must have {needed!r}, which its numbers are about; add it.")
 
