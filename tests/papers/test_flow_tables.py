@@ -33,7 +33,7 @@ from papers.flow_summary import summarise
 from papers.runner import reproduce
 
 SLUGS = ("flow-table2", "flow-table3", "flow-ablations")  # of one experiment
-METHODS = ["local", "fedavg_fine_tuning", "flow"]
+METHODS = ["local", "fedavg_fine_tuning", "flow", "flow_equal_steps"]
 CHANGES = {"rounds": 2, "cohort": 2, "batch_size": 2, "record_every": 2, "routing_widths": [4], "gradients": 6}
 
 
@@ -52,7 +52,10 @@ def spec(monkeypatch):
     monkeypatch.setattr(flow, "make_federation", tiny)
     flow._column.cache_clear()
     table = load_spec("flow-table2")
-    table["quick"]["writers"] |= CHANGES | {"model_settings": {"hidden": [3]}, "steps": {"local": 0.1, "flow": 0.1}}
+    table["quick"]["writers"] |= CHANGES | {
+        "model_settings": {"hidden": [3]},
+        "steps": {"local": 0.1, "flow": 0.1, "flow_equal_steps": 0.1},
+    }
     table |= {"methods": METHODS, "seeds": [0, 44]}
     yield table
     flow._column.cache_clear()
@@ -75,9 +78,9 @@ def test_both_tables_read_the_same_cells(spec, tmp_path, monkeypatch):
     cells = Cells(tmp_path)
     told = []
     measured = flow_table2.measure(spec, lambda *news: told.append(news), cells)
-    named = ("flow_minus_fine_tuning", "soft_minus_hard", "shared_flow_minus_fedavg")
-    assert set(measured.numbers) == {f"writers_{name}" for name in named}
-    assert told[-1][1:] == (3, 3)
+    both = [(f"{name}_minus_fine_tuning", f"shared_{name}_minus_fedavg") for name in ("flow", "flow_equal_steps")]
+    assert set(measured.numbers) == {f"writers_{name}" for name in (*both[0], *both[1], "soft_minus_hard")}
+    assert told[-1][1:] == (4, 4)
     assert "Flow" in measured.table
     assert "useful / executed" in measured.table
     row = measured.curves.table["writers"]
@@ -351,7 +354,7 @@ def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
         reproduce("flow-table2", folder)
     monkeypatch.setattr(flow, "cells_of", stopped)
     outcome = reproduce("flow-table2", folder, resume=True)
-    assert len(outcome.rows) == 3
+    assert len(outcome.rows) == 5
     assert (folder / "figure.png").is_file()
 
 
