@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "experiments": BELOW_EXPERIMENTS | {"visible"},
     "report": {"visible"},
     # what the commands do, without the commands; rows in, sentences out
-    "api": {"experiments", "report", "core.checks", "data.tables", "accounting.ledger"},
+    "api": {"experiments", "report", "core.checks", "data.packs", "data.tables", "accounting.ledger"},
     # data sets to get, to refuse a request, to let code in, to start, to print
     "cli": {
         *("experiments", "report", "data.catalogue", "data.dataset_files", "data.fetching"),

@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "idiolect.api.answers": ("Advice", "Answer", "ClientAnswer", "SplitsAnswer", "TrainedRun", "load"),
     "idiolect.api.estimators": ("PersonalizedClassifier", "PersonalizedRegressor"),
-    "idiolect.api.running": ("Explanation", "advise", "compare", "explain", "sweep", "train"),
-    "idiolect.api.tables": ("Table", "data_set", "read_table"),
+    "idiolect.api.running": ("Explanation", "advise", "compare", "explain", "pack", "sweep", "train"),
+    "idiolect.api.tables": ("Table", "data_set", "open_pack", "read_table"),
     "idiolect.algorithms": ("ALGORITHMS",),
     "idiolect.core": (
         "Algorithm",
@@ -73,10 +73,12 @@ if TYPE_CHECKING:
     from idiolect.api.running import advise as advise
     from idiolect.api.running import compare as compare
     from idiolect.api.running import explain as explain
+    from idiolect.api.running import pack as pack
     from idiolect.api.running import sweep as sweep
     from idiolect.api.running import train as train
     from idiolect.api.tables import Table as Table
     from idiolect.api.tables import data_set as data_set
+    from idiolect.api.tables import open_pack as open_pack
     from idiolect.api.tables import read_table as read_table
     from idiolect.core import Algorithm as Algorithm
     from idiolect.core import Batched as Batched

@@ -71,3 +71,27 @@ def test_what_is_no_table_is_refused():
 
 def test_a_known_data_set_has_its_settings():
     assert il.data_set("digits", clients=4).data == {"source": "digits", "settings": {"clients": 4}}
+
+
+@pytest.mark.parametrize("form", ["file", "frame"])
+def test_packed_rows_train_to_the_same_numbers(small, table, form, tmp_path):
+    rows = table if form == "file" else il.read_table(pd.DataFrame(small.columns), client="site", target="outcome")
+    packed = il.pack(rows, tmp_path / "packed", seed=3)
+    assert packed == il.open_pack(tmp_path / "packed")
+    scores = [
+        il.train("fedavg", one, rounds=2, step_size=0.1, seed=3, out=tmp_path / name).clients
+        for name, one in {"rows": rows, "packed-rows": packed}.items()
+    ]
+    pd.testing.assert_frame_equal(*scores)
+
+
+def test_what_cannot_be_packed_or_opened_is_refused(table, tmp_path):
+    with pytest.raises(il.RequestError, match=r"read_table\(rows, client"):
+        il.pack(table.data, tmp_path / "packed")
+    with pytest.raises(il.RequestError, match=r"seed must be a whole number, got 0\.5"):
+        il.pack(table, tmp_path / "packed", seed=0.5)
+    with pytest.raises(il.RequestError, match="made anew by every run"):
+        il.pack(il.data_set("two_clients", zeta=1.0), tmp_path / "packed")
+    with pytest.raises(il.RequestError, match=str(tmp_path)):
+        il.open_pack(tmp_path)
+    assert not any(tmp_path.iterdir())

@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 import tomli_w
 
 from idiolect.api.answers import Advice, Answer, SplitsAnswer, TrainedRun, Workplace
 from idiolect.api.sentences import in_python, warn
-from idiolect.api.tables import Setting, Table, check_number, check_table, plain
+from idiolect.api.tables import Setting, Table, check_number, check_table, open_pack, plain
 from idiolect.experiments.contest import Contest
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
 from idiolect.report.explanation import explanation_text
@@ -145,6 +146,21 @@ def advise(
         rows=table.rows,
     )
     return Advice(place)
+
+
+@in_python()
+def pack(table: Table, folder: str | os.PathLike[str], *, seed: int | None = None) -> Table:
+    """Read, split and encode rows once, into a new folder, as `idiolect pack` does; `seed` draws the split."""
+    from idiolect.experiments import packing
+    from idiolect.experiments import spec as specs
+
+    check_table(table)
+    check_number("seed", seed, int)
+    drawn = {} if seed is None else {"seed": int(seed)}
+    spec = specs.from_table({"name": table.name, "methods": {"local": {}}, "data": dict(table.data) | drawn})
+    for sentence in packing.pack(spec, Path(folder), table.rows).notes:
+        warn(sentence)
+    return open_pack(folder)
 
 
 class Explanation(dict[str, object]):

@@ -27,7 +27,7 @@ Setting: TypeAlias = "bool | int | float | str | Sequence[int] | Sequence[float]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows with a client each, and what they are for; made by `read_table` or `data_set`."""
+    """Rows with a client each, and what they are for; made by `read_table`, `data_set` or `open_pack`."""
 
     name: str
     data: Mapping[str, Setting]  # [data] of a spec
@@ -94,6 +94,15 @@ def data_set(name: str, **settings: Setting) -> Table:
     if name not in SOURCES:
         raise RequestError(f"There is no data set {name!r}.{nearest(name, SOURCES)} Your own file: read_table.")
     return Table(name, {"source": name, **({"settings": settings} if settings else {})})  # type: ignore[dict-item]
+
+
+@in_python()
+def open_pack(folder: str | os.PathLike[str]) -> Table:
+    """The rows that `pack` or `idiolect pack` made ready; they stay on disk until they are needed."""
+    from idiolect.data import packs
+
+    packs.open_pack(Path(folder))  # refuses what is none
+    return Table(Path(folder).name, {"source": "pack", "path": os.fspath(folder)})
 
 
 def column_name(given: Column, role: str) -> str:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from idiolect.core.checks import RequestError
 from idiolect.data.packs import save_pack
 from idiolect.experiments.sources import build_data
@@ -21,12 +23,12 @@ class Packed(NamedTuple):
     notes: list[str]
 
 
-def pack(spec: Spec, folder: Path) -> Packed:
-    """Write the rows of a spec into a new folder."""
-    federation, problem = build_data(spec.data, spec.training.precision)
+def pack(spec: Spec, folder: Path, rows: pa.Table | None = None) -> Packed:
+    """Write the rows of a spec into a new folder; `rows` is the table itself where it is in memory."""
+    federation, problem = build_data(spec.data, spec.training.precision, rows)
     if problem is not None:
         raise RequestError(f"The source {spec.data.source!r} is made anew by every run; name rows of your own to pack.")
     save_pack(folder, federation)
-    rows = sum(len(part.targets) for part in (federation.train, federation.validation, federation.test))
+    count = sum(len(part.targets) for part in (federation.train, federation.validation, federation.test))
     warnings = (f"Warning: {text}" for text in federation.warnings)
-    return Packed(str(folder), federation.clients, rows, [*federation.describe(), *federation.notes, *warnings])
+    return Packed(str(folder), federation.clients, count, [*federation.describe(), *federation.notes, *warnings])
