@@ -13,9 +13,10 @@ import safetensors.numpy
 
 from idiolect.core.checks import RequestError
 from idiolect.engines.cohorts import Participation
+from idiolect.engines.deploy import wire
 from idiolect.engines.deploy.kept import LOG
 from idiolect.engines.deploy.link import Rules
-from idiolect.engines.deploy.transport import Loopback
+from idiolect.engines.deploy.transport import Loopback, no_fault
 from idiolect.experiments.deploy import desk
 from idiolect.experiments.deploy.agreement import check_deployable, rounds_to_answer
 from idiolect.experiments.deploy.desk import make_site
@@ -62,11 +63,11 @@ def study(tmp_path):
     return tmp_path
 
 
-def deploy(study, spec, name):
+def deploy(study, spec, name, fault=no_fault):
     """The shared model, and the folder of a deployment."""
     (study / "spec.toml").write_text(spec)
     sites = {site: make_site(read_site_file(study / site)) for site in SITES}
-    coordinate(Loopback(sites), load(study / "spec.toml"), study / name, SITES, Rules(wait=0), patience=1)
+    coordinate(Loopback(sites, fault), load(study / "spec.toml"), study / name, SITES, Rules(wait=0), patience=1)
     return safetensors.numpy.load_file(study / name / "models/ditto-seed0/shared.safetensors")
 
 
@@ -162,6 +163,41 @@ def test_sites_that_count_their_answers_find_the_numbers_of_the_simulation(study
     wanted = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
     assert all(np.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
     assert len(list((study / "a" / "kept" / "answers").rglob("count.safetensors"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "little", "nothing"),
+    [
+        ("noise_multiplier = 2.0", "= 1.98, less than the 2 of", "= 0, less than the 2 of"),
+        ("epsilon = 5.0", "epsilon 5.08 at this site, more than the 5", "epsilon inf at this site"),
+    ],
+)
+def test_a_site_refuses_numbers_that_would_spend_more_of_its_rows(study, of_rows, said, little, nothing):
+    asked = []
+
+    def keep(site, number, message, handler):
+        asked.append(wire.decode(message, "the server"))
+        return handler.handle(message)
+
+    spec = of_rows.replace("noise_multiplier = 2.0", said)
+    deploy(study, spec, "sites", keep)
+    begin = next(one for one in asked if one.kind == "begin")
+    here = desk.SpecDesk(read_site_file(study / "a"))
+
+    def refused(noise=1.0, **chosen):
+        leaves = [leaf * noise if leaf == noises[0] else leaf for leaf in begin.content["leaves"]]
+        with pytest.raises(RequestError) as caught:
+            here.begin(begin.content | {"leaves": leaves, "chosen": chosen})
+        return str(caught.value)
+
+    post = here.begin(begin.content)
+    assert post.rounds == {0, 1}
+    told = float(post.algorithm.objective.row_privacy.noise_multiplier)
+    noises = [leaf for leaf in begin.content["leaves"] if leaf == pytest.approx(told)]
+    assert len(noises) == 1
+    assert little in refused(0.99)
+    assert nothing in refused(0.0)
+    assert "read rows more often" in refused(local_steps=200)
 
 
 def test_a_site_knows_itself_which_rounds_it_answers(workbench):

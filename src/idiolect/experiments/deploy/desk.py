@@ -33,7 +33,7 @@ from idiolect.experiments.deploy.agreement import (
 )
 from idiolect.experiments.deploy.rows import federation_at_site, read_site_table, table_request
 from idiolect.experiments.deploy.site_file import SiteFile
-from idiolect.experiments.protection import protect_at_site
+from idiolect.experiments.protection import check_row_spending, protect_at_site
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
@@ -109,9 +109,13 @@ class SpecDesk:
         method = next((one for one in self.spec.methods if one.label == content.get("label")), None)
         if method is None:
             raise RequestError("The coordinator asks for a method that this site's spec does not name.")
-        algorithm = _own_algorithm(self.spec, method, self._loss(federation), content)
+        loss = self._loss(federation)
+        algorithm = _own_algorithm(self.spec, method, loss, content)
         number, seed, clients = (int(content[name]) for name in ("number", "seed", "clients"))
         rounds = rounds_to_answer(self.spec, algorithm, number, clients, seed)
+        if rounds is not None and self.spec.privacy.level == "rows":
+            agreed = assemble(method, loss, clients, f"methods.{method.label}").algorithm
+            check_row_spending(self.spec, agreed, algorithm, int(federation.train.counts[0]), len(rounds))
         self._told[method.label] = content
         return Post(
             algorithm,
