@@ -35,7 +35,7 @@ SITE = "site-2"
 @pytest.fixture
 def make(workbench, make_bench, uniform, tmp_path):
     """Sites that agreed to `rounds` rounds, and a coordinator that asks for those of `training`."""
-    # at the server a control variate settles a site: of all methods the most that a message can hold
+    # its clients keep control variates and settle them: a round asked again must find both as they were
     algorithm = workbench.build("scaffold", option=2, local_steps=1, batch_size=2)
 
     def made(protection=OF_ROWS, training=TRAINING, rounds=ROUNDS, secret=True):
@@ -81,7 +81,7 @@ class Server:
 
 @pytest.fixture
 def after_a_run(make):
-    """(sites, the server that has trained them): a fourth round is asked without leave."""
+    """(sites, the server that has trained them): what a server may still ask then."""
 
     def made(**more):
         bench = make(**more)
