@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,15 +12,18 @@ import pytest
 import safetensors.numpy
 
 from idiolect.core.checks import RequestError
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.deploy import wire
 from idiolect.engines.deploy.kept import LOG
 from idiolect.engines.deploy.link import Rules
-from idiolect.engines.deploy.transport import Loopback
-from idiolect.experiments.deploy.agreement import check_deployable
+from idiolect.engines.deploy.transport import Loopback, no_fault
+from idiolect.experiments.deploy import desk
+from idiolect.experiments.deploy.agreement import check_deployable, rounds_to_answer
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.serve import coordinate
 from idiolect.experiments.deploy.site_file import read_site_file
 from idiolect.experiments.execute import execute
-from idiolect.experiments.spec import load, override
+from idiolect.experiments.spec import from_table, load, override
 
 SITES = ("a", "b", "c")
 SPEC = """
@@ -59,11 +63,11 @@ def study(tmp_path):
     return tmp_path
 
 
-def deploy(study, spec, name):
+def deploy(study, spec, name, fault=no_fault):
     """The shared model, and the folder of a deployment."""
     (study / "spec.toml").write_text(spec)
     sites = {site: make_site(read_site_file(study / site)) for site in SITES}
-    coordinate(Loopback(sites), load(study / "spec.toml"), study / name, SITES, Rules(wait=0), patience=1)
+    coordinate(Loopback(sites, fault), load(study / "spec.toml"), study / name, SITES, Rules(wait=0), patience=1)
     return safetensors.numpy.load_file(study / name / "models/ditto-seed0/shared.safetensors")
 
 
@@ -119,14 +123,21 @@ def test_noise_of_a_server_is_its_own(study):
     assert "simulated" not in method["protection"]
 
 
-def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, monkeypatch):
+ROWS = 'batch_size = 4\n[privacy]\nlevel = "rows"\nnoise_multiplier = 2.0\n'
+
+
+@pytest.fixture
+def of_rows(study, monkeypatch):
+    """A spec that hides rows, by a recipe of public numbers; the study is the working folder."""
     pytest.importorskip("dp_accounting")
     (study / "spec.toml").write_text(SPEC.replace('"local"', '"federated"'))
     monkeypatch.chdir(study)
     execute(load(study / "spec.toml"), study / "first")
-    recipe = f'"given"\nrecipe = "{study}/first/models/preprocessing.json"'
-    rows = 'batch_size = 4\n[privacy]\nlevel = "rows"\nnoise_multiplier = 2.0\n'
-    shared = deploy(study, SPEC.replace('"local"', recipe) + rows, "sites")
+    return SPEC.replace('"local"', f'"given"\nrecipe = "{study}/first/models/preprocessing.json"') + ROWS
+
+
+def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, of_rows):
+    shared = deploy(study, of_rows, "sites")
     execute(load(study / "spec.toml"), study / "simulated")
     seeded = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
     assert any(not np.allclose(shared[name], seeded[name], atol=1e-3) for name in shared)  # one spec, one seed
@@ -139,6 +150,69 @@ def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, monkeypatch)
     before = {line["kind"]: line["content"] for line in said}
     assert (before["sums"]["features"], before["sums"]["class_counts"]) == ({}, {})
     assert before["constants"] == {"constants": None}
+    # a second run of the same spec would tell as much again: its owner must agree
+    with pytest.raises(RequestError, match="needs 1 sites to begin, and 0 did"):
+        deploy(study, of_rows, "again")
+    assert (study / "a" / "kept" / LOG).read_text().count("answered 2 rounds of this method in another run") == 1
+
+
+def test_sites_that_count_their_answers_find_the_numbers_of_the_simulation(study, of_rows, monkeypatch):
+    monkeypatch.setattr(desk, "with_private_rows", lambda own: own)  # noise from the seed, which can be repeated
+    found = deploy(study, of_rows, "sites")
+    execute(load(study / "spec.toml"), study / "simulated")
+    wanted = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
+    assert all(np.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
+    assert len(list((study / "a" / "kept" / "answers").rglob("count.safetensors"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "little", "nothing"),
+    [
+        ("noise_multiplier = 2.0", "= 1.98, less than the 2 of", "= 0, less than the 2 of"),
+        ("epsilon = 5.0", "epsilon 5.08 at this site, more than the 5", "epsilon inf at this site"),
+    ],
+)
+def test_a_site_refuses_numbers_that_would_spend_more_of_its_rows(study, of_rows, said, little, nothing):
+    asked = []
+
+    def keep(site, number, message, handler):
+        asked.append(wire.decode(message, "the server"))
+        return handler.handle(message)
+
+    spec = of_rows.replace("noise_multiplier = 2.0", said)
+    deploy(study, spec, "sites", keep)
+    begin = next(one for one in asked if one.kind == "begin")
+    here = desk.SpecDesk(read_site_file(study / "a"))
+
+    def refused(noise=1.0, **chosen):
+        leaves = [leaf * noise if leaf == noises[0] else leaf for leaf in begin.content["leaves"]]
+        with pytest.raises(RequestError) as caught:
+            here.begin(begin.content | {"leaves": leaves, "chosen": chosen})
+        return str(caught.value)
+
+    post = here.begin(begin.content)
+    assert post.rounds == {0, 1}
+    told = float(post.algorithm.objective.row_privacy.noise_multiplier)
+    noises = [leaf for leaf in begin.content["leaves"] if leaf == pytest.approx(told)]
+    assert len(noises) == 1
+    assert little in refused(0.99)
+    assert nothing in refused(0.0)
+    assert "read rows more often" in refused(local_steps=200)
+
+
+def test_a_site_knows_itself_which_rounds_it_answers(workbench):
+    def rounds(*lines, number=1, seed=0, method="local_sgd"):
+        spec = from_table(override(tomllib.loads(SPEC), ["training.rounds = 50", *lines]))
+        return rounds_to_answer(spec, workbench.build(method), number, 6, seed)
+
+    rows = ('privacy.level = "rows"', "privacy.noise_multiplier = 1.0")
+    assert rounds(*rows) == frozenset(range(50))
+    assert rounds("privacy.noise_multiplier = 1.0", 'privacy.noise = "clients"') == frozenset(range(50))
+    assert rounds() is rounds("privacy.noise_multiplier = 1.0") is rounds(*rows, method="local") is None
+    drawn, _ = Participation(6, 2).draw(0, range(50))
+    assert rounds(*rows, "training.cohort = 2") == {number for number in range(50) if 1 in drawn[number]}
+    with pytest.raises(RequestError, match="seed 3, which this site's spec does not name"):
+        rounds(*rows, seed=3)
 
 
 @pytest.mark.parametrize(
@@ -150,10 +224,6 @@ def test_rows_are_hidden_at_each_site_by_a_source_of_its_own(study, monkeypatch)
     ],
 )
 def test_what_a_deployment_cannot_protect_is_refused(study, line, sentence):
-    import tomllib
-
-    from idiolect.experiments.spec import from_table
-
     lines = [line] if "privacy" in line or "attack" in line else ["privacy.noise_multiplier = 1.0", line]
     with pytest.raises(RequestError, match=sentence):
         check_deployable(from_table(override(tomllib.loads(SPEC), lines)))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,7 @@ from idiolect.record.privacy import ClientEpsilon
 if TYPE_CHECKING:
     from idiolect.experiments.build import Built
 
+ROUNDING = 1e-4  # of what is told in single precision, and of what epsilon makes of it
 ROW_DELTA = 1e-5  # unless one is given: no number of rows, which would say something of them
 OF_ROWS = ("level", "epsilon", "noise_multiplier", "delta", "clip", "accountant")  # what level = "rows" takes
 MOST_COUNTS = 32  # different numbers of rows whose epsilon is computed; others are rounded down to one of them
@@ -240,6 +242,35 @@ def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm
     if not is_protected(spec) or not sends(algorithm):
         return algorithm
     return protect(algorithm, _protection(spec, clients, algorithm, spec.privacy.noise_multiplier or 1.0))
+
+
+def check_row_spending(spec: Spec, agreed: Algorithm, told: Any, rows: int, rounds: int) -> None:
+    """RequestError where a coordinator's numbers would spend more of a site's rows than the spec says.
+
+    `agreed` is the method as the site's own spec has it, `told` the protected one with these numbers.
+    """
+    privacy, noise = spec.privacy, float(told.objective.row_privacy.noise_multiplier)
+    reading = _reading(told, privacy.accountant)
+    if reading != _reading(agreed, privacy.accountant):
+        raise RequestError(
+            "The coordinator's steps or batches would read rows more often than this site's spec says; use the same "
+            "spec."
+        )
+    if privacy.noise_multiplier is not None:
+        if noise < privacy.noise_multiplier * (1 - ROUNDING):
+            raise RequestError(
+                f"The coordinator asks for noise_multiplier = {noise:g}, less than the {privacy.noise_multiplier:g} of "
+                "this site's spec; use the same spec."
+            )
+        return
+    assert privacy.epsilon is not None
+    delta = ROW_DELTA if privacy.delta is None else privacy.delta
+    spent = spent_on_rows(reading, rows, rounds, noise, delta) if noise > 0 else math.inf
+    if spent > privacy.epsilon * (1 + ROUNDING):
+        raise RequestError(
+            f"The coordinator's noise would make epsilon {spent:.3g} at this site, more than the {privacy.epsilon:g} "
+            "of its spec; use the same spec, and the same rows as when the run began."
+        )
 
 
 def _client_spending(privacy: PrivacySpec, training: Training, clients: int, algorithm: Algorithm) -> Spending:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -18,10 +19,11 @@ import numpy as np
 from idiolect.core.checks import RequestError, setting
 from idiolect.core.kinds import Masks
 from idiolect.core.tree import Params, Tree, size_in_bytes
+from idiolect.engines.deploy.answers import Answers
 from idiolect.engines.deploy.kept import Entry, Kept, log_sent
 from idiolect.engines.deploy.link import MASKING
 from idiolect.engines.deploy.masked import SiteMasks
-from idiolect.engines.deploy.reports import scores_to_facts
+from idiolect.engines.deploy.reports import Work, scores_to_facts
 from idiolect.engines.deploy.wire import (
     ANSWERS,
     MOST_BYTES,
@@ -94,6 +96,7 @@ class Running(NamedTuple):
 
     key: str  # which one, in the coordinator's words
     worker: Worker
+    work: Callable[[int, Tree, Tree], tuple[Tree, Tree, Work]]  # the worker's; counted where noise is the site's own
     kept: Kept
     forms: WireTypes
     masks: SiteMasks | None  # where uploads go up under masks
@@ -190,7 +193,8 @@ class Site:
             kept.put(0, Entry(state, True))
         reduction = post.algorithm.reduction
         masks = SiteMasks(reduction, post.number, kept.folder, asked.run) if isinstance(reduction, Masks) else None
-        self.running = Running(key, worker, kept, forms, masks)
+        counted = None if post.rounds is None else Answers(worker, forms.upload, self.folder, asked.run, key)
+        self.running = Running(key, worker, (counted or worker).work, kept, forms, masks)
         facts = {"work": work.to_facts(), "settings": settings_digest(post.algorithm, post.precision)}
         return self._reply(asked, facts | {"rows": rows})
 
@@ -227,7 +231,7 @@ class Site:
         sealed = None if running.masks is None else asked.arrays.get("sealed")
         awaited = {"sent": running.forms.sent} | ({} if sealed is None else {"sealed": sealed})
         entry, found = self._stand(asked, running, awaited)
-        upload, state, work = running.worker.work(asked.round, found["sent"], entry.state)
+        upload, state, work = running.work(asked.round, found["sent"], entry.state)
         settled = running.worker.post.algorithm.settle is None
         running.kept.put(asked.round + 1, Entry(state, settled))
         arrays = pack("upload", upload)

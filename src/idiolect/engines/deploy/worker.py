@@ -45,6 +45,8 @@ class Post:
     # the algorithm of one round with secrets of the site: anew whenever it is asked, since noise that hides rows from a
     # server must not be the same where that asks twice
     with_secrets: Callable[[Algorithm], Algorithm] = lambda algorithm: algorithm
+    # those that the site answers, each once, where it adds noise itself; None: its answers spend no epsilon
+    rounds: frozenset[int] | None = None
 
 
 @jax.jit

@@ -18,7 +18,9 @@ from idiolect.core.checks import RequestError
 from idiolect.data.preparation import Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums
+from idiolect.engines.billing import sends
 from idiolect.engines.deploy.wire import Facts, digest
+from idiolect.engines.door import participation_of
 from idiolect.experiments.spec import Spec, to_table
 from idiolect.protection.wrapper import NOISE_SECRET
 from idiolect.theory.constants import Constants
@@ -107,6 +109,23 @@ def check_deployable(spec: Spec) -> None:
     reason = next((text for text, holds in refused.items() if holds), None)
     if reason is not None:
         raise RequestError(f"{reason}.")
+
+
+def rounds_to_answer(spec: Spec, algorithm: Algorithm, number: int, clients: int, seed: int) -> frozenset[int] | None:
+    """The rounds that epsilon counts of a site that adds noise itself; None where it adds none."""
+    privacy, training = spec.privacy, spec.training
+    at_site = privacy.level == "rows" or privacy.noise == "clients"
+    if not (privacy.is_on and at_site and sends(algorithm)):
+        return None
+    if seed not in spec.seeds:
+        raise RequestError(f"The coordinator trains with the seed {seed}, which this site's spec does not name.")
+    who = participation_of(algorithm, training, clients)
+    rounds = range(training.rounds)
+    if who.cohort == who.candidates:
+        return frozenset(rounds)
+    # who is asked follows from the seed: the site draws as the coordinator does
+    asked, _ = who.draw(seed, rounds)
+    return frozenset(np.flatnonzero((asked == number).any(axis=1)).tolist())
 
 
 def check_joinable(label: str, algorithm: Algorithm, later: Sequence[str]) -> None:

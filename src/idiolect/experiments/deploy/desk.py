@@ -24,10 +24,16 @@ from idiolect.engines.deploy.wire import Facts
 from idiolect.engines.deploy.worker import Post
 from idiolect.engines.door import PRECISIONS, own_settings, run_precision
 from idiolect.experiments.build import assemble, build_client_loss, problem_constants
-from idiolect.experiments.deploy.agreement import check_deployable, constants_to_facts, run_digest, versions
+from idiolect.experiments.deploy.agreement import (
+    check_deployable,
+    constants_to_facts,
+    rounds_to_answer,
+    run_digest,
+    versions,
+)
 from idiolect.experiments.deploy.rows import federation_at_site, read_site_table, table_request
 from idiolect.experiments.deploy.site_file import SiteFile
-from idiolect.experiments.protection import protect_at_site
+from idiolect.experiments.protection import check_row_spending, protect_at_site
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
@@ -103,12 +109,18 @@ class SpecDesk:
         method = next((one for one in self.spec.methods if one.label == content.get("label")), None)
         if method is None:
             raise RequestError("The coordinator asks for a method that this site's spec does not name.")
-        algorithm = _own_algorithm(self.spec, method, self._loss(federation), content)
+        loss = self._loss(federation)
+        algorithm = _own_algorithm(self.spec, method, loss, content)
+        number, seed, clients = (int(content[name]) for name in ("number", "seed", "clients"))
+        rounds = rounds_to_answer(self.spec, algorithm, number, clients, seed)
+        if rounds is not None and self.spec.privacy.level == "rows":
+            agreed = assemble(method, loss, clients, f"methods.{method.label}").algorithm
+            check_row_spending(self.spec, agreed, algorithm, int(federation.train.counts[0]), len(rounds))
         self._told[method.label] = content
         return Post(
             algorithm,
-            int(content["number"]),
-            int(content["seed"]),
+            number,
+            seed,
             self.spec.training.precision,
             tuple(map(str, content["scores"])),
             federation.train,
@@ -116,6 +128,7 @@ class SpecDesk:
             federation.test,
             method.label,
             lambda own: with_private_noise(with_private_rows(own)),
+            rounds,
         )
 
     def finish(self, finished: Finished) -> None:
