@@ -45,6 +45,8 @@ def test_a_comparison_of_a_pack_is_that_of_its_table(rows, capsys):
         [{k: v for k, v in method.items() if "seconds" not in k} for method in each] for each in (first, second)
     ]
     assert timeless[0] == timeless[1]
+    noted = [(rows / name / "rows.json").read_text() for name in ("one", "two")]
+    assert noted[0] == noted[1]  # they count as tested on the same rows
     run("verify runs/rows-pack")
     assert "files are as the run wrote them" in capsys.readouterr().out
 

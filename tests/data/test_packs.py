@@ -81,6 +81,8 @@ def test_a_digest_tells_rows_that_differ_in_one_number(tmp_path):
     first, second = (open_pack(tmp_path / name).train for name in ("one", "two"))
     assert first.digest("inputs") != second.digest("inputs")
     assert first.digest("targets") == second.digest("targets")
+    for part in ("inputs", "targets", "offsets", "weights"):  # whether they are packed or not
+        assert first.digest(part) == federation.train.digest(part)
 
 
 def test_a_pack_is_never_replaced(tmp_path):
@@ -99,13 +101,20 @@ def test_what_fails_while_it_is_written_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", [FACTS, "preprocessing.json", "arrays.npz", f"held_out/{FACTS}"])
+@pytest.mark.parametrize("damage", [FACTS, "preprocessing.json", "arrays.npz", f"held_out/{FACTS}", "train/offsets.npy"])
 def test_a_file_that_was_changed_is_refused(tmp_path, damage):
     save_pack(tmp_path / "rows", table())
     path = tmp_path / "rows" / damage
-    path.write_bytes(path.read_bytes().replace(b"s", b"t", 1))
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(DamagedError, match="is damaged"):
         open_pack(tmp_path / "rows")
+
+
+def test_a_file_of_another_program_beside_the_rows_is_no_fault(tmp_path):
+    save_pack(tmp_path / "rows", table())
+    (tmp_path / "rows" / "train" / ".DS_Store").write_bytes(b"a file browser's")
+    assert same(open_pack(tmp_path / "rows"), table())
 
 
 def test_changed_rows_are_found_by_a_look_at_all_files(tmp_path):
@@ -136,9 +145,9 @@ def test_other_folders_and_other_versions_are_refused(tmp_path):
 
 
 def test_a_pack_of_a_later_version_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("idiolect.data.packs.SCHEMA", 2)
+    monkeypatch.setattr("idiolect.data.packs.SCHEMA", 3)
     save_pack(tmp_path / "rows", table())
     monkeypatch.undo()
-    assert json.loads((tmp_path / "rows" / FACTS).read_text())["schema"] == 2
-    with pytest.raises(RequestError, match=r"schema 2, and this one reads 1.*pack the rows again"):
+    assert json.loads((tmp_path / "rows" / FACTS).read_text())["schema"] == 3
+    with pytest.raises(RequestError, match=r"schema 3, and this one reads 2.*pack the rows again"):
         open_pack(tmp_path / "rows")

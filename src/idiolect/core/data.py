@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -68,10 +67,11 @@ class ClientData(NamedTuple):
         return WholeBatch(self.inputs, self.targets, real, self.weights)
 
 
-class Known(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Known:
     """What is known of rows on disk without reading them."""
 
-    digests: Mapping[str, str]  # field of `Rows` -> a digest of its array in hexadecimal digits
+    checksums: dict[str, int]  # of the arrays, by field of `Rows`
     extent: tuple[float, ...]  # the lowest and the highest number of the inputs; () without rows
 
 
@@ -109,8 +109,13 @@ class Rows:
         """Shape and checksum of the array of that name."""
         values: np.ndarray = getattr(self, part)
         if self.known is not None:
-            return values.shape, int(self.known.digests[part][:8], 16)
+            return values.shape, self.known.checksums[part]
         return values.shape, zlib.crc32(np.ascontiguousarray(values).data)
+
+    def to_known(self) -> Known:
+        """What a look at these rows brings."""
+        arrays = ("inputs", "targets", "offsets") + (() if self.weights is None else ("weights",))
+        return Known({name: self.digest(name)[1] for name in arrays}, self.extent)
 
     def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """One client's inputs and targets, without padding."""

@@ -26,9 +26,10 @@ from idiolect.record.files import UNFINISHED, make_writable
 from idiolect.record.manifest import DONE, check_files, read_manifest, write_manifest
 from idiolect.record.words import first_line
 
-SCHEMA = 1
+SCHEMA = 2
 HELD_OUT = "held_out"  # the folder of the clients that never train, inside that of those who do
 FACTS, ARRAYS, RECIPE = "pack.json", "arrays.npz", "preprocessing.json"
+OF_ROWS = ("inputs.npy", "targets.npy", "weights.npy")  # too large to be read when a pack is opened
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -51,7 +52,7 @@ class Facts:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     validation_drawn: bool
-    extent: dict[str, tuple[float, ...]]  # split -> the lowest and the highest number of its inputs; () without rows
+    rows: dict[str, Known]  # by split
     preparation: str | None  # its way
     columns: tuple[Column, ...]
 
@@ -79,9 +80,9 @@ def open_pack(folder: Path) -> Federation:
     if not (folder / FACTS).is_file() or not (folder / DONE).is_file():
         raise RequestError(f"{folder} is no pack; make one with `idiolect pack`, and name its folder.")
     manifest = read_manifest(folder) or {}
-    check_files(folder, [name for name in manifest if not name.endswith(".npy")])
+    check_files(folder, [name for name in manifest if Path(name).name not in OF_ROWS])
     try:
-        return _read(folder, "", manifest)
+        return _read(folder, folder)
     except (RequestError, OSError, MemoryError):
         raise
     except Exception as error:  # a manifest proves that nothing changed, not that this program wrote it
@@ -102,7 +103,7 @@ def _write(folder: Path, federation: Federation) -> None:
         federation.notes,
         federation.warnings,
         federation.validation_drawn,
-        {part: _extent(getattr(federation, part).inputs) for part in PARTS},
+        {part: getattr(federation, part).to_known() for part in PARTS},
         None if preparation is None else preparation.way,
         ()
         if preparation is None
@@ -114,10 +115,6 @@ def _write(folder: Path, federation: Federation) -> None:
         (folder / RECIPE).write_text(federation.preprocessing.to_json(), encoding="utf-8")
     if federation.held_out is not None:
         _write(folder / HELD_OUT, federation.held_out)
-
-
-def _extent(values: np.ndarray) -> tuple[float, ...]:
-    return (float(values.min()), float(values.max())) if values.size else ()
 
 
 def _arrays(federation: Federation) -> dict[str, np.ndarray]:
@@ -132,8 +129,7 @@ def _arrays(federation: Federation) -> dict[str, np.ndarray]:
     return found
 
 
-def _read(folder: Path, inside: str, manifest: Mapping[str, str]) -> Federation:
-    at = folder / inside
+def _read(at: Path, folder: Path) -> Federation:
     content = json.loads((at / FACTS).read_text(encoding="utf-8"))
     if content.get("schema") != SCHEMA:
         raise RequestError(
@@ -144,7 +140,7 @@ def _read(folder: Path, inside: str, manifest: Mapping[str, str]) -> Federation:
     with np.load(at / ARRAYS) as stored:
         arrays = dict(stored)
     recipe, held_out = at / RECIPE, at / HELD_OUT
-    train, validation, test = (_rows(folder, f"{inside}{part}", facts.extent[part], manifest) for part in PARTS)
+    train, validation, test = (_rows(at / part, facts.rows[part]) for part in PARTS)
     first, second, third = (arrays.get(f"groups_{part}") for part in PARTS)
     return Federation(
         train,
@@ -152,7 +148,7 @@ def _read(folder: Path, inside: str, manifest: Mapping[str, str]) -> Federation:
         test,
         names=facts.names,
         task=facts.task,
-        held_out=_read(folder, f"{HELD_OUT}/", manifest) if held_out.is_dir() else None,
+        held_out=_read(held_out, folder) if held_out.is_dir() else None,
         preprocessing=Preprocessing.from_json(recipe.read_text(encoding="utf-8")) if recipe.is_file() else None,
         notes=facts.notes,
         warnings=facts.warnings,
@@ -163,13 +159,12 @@ def _read(folder: Path, inside: str, manifest: Mapping[str, str]) -> Federation:
     )
 
 
-def _rows(folder: Path, part: str, extent: tuple[float, ...], manifest: Mapping[str, str]) -> Rows:
-    rows = open_rows(folder / part)
-    digests = {path.stem: manifest[f"{part}/{path.name}"] for path in (folder / part).iterdir()}
+def _rows(folder: Path, known: Known) -> Rows:
+    rows = open_rows(folder)
     amounts = {len(rows.inputs), len(rows.targets), int(rows.offsets[-1])}
     if len(amounts) > 1 or rows.offsets[0] != 0 or (rows.counts < 0).any():
-        raise ValueError(f"{part} holds other numbers of rows than its clients have")
-    return dataclasses.replace(rows, known=Known(digests, extent))
+        raise ValueError(f"{folder.name} holds other numbers of rows than its clients have")
+    return dataclasses.replace(rows, known=known)
 
 
 def _places(arrays: Arrays) -> Places | None:
