@@ -16,8 +16,9 @@ import tomli_w
 from idiolect import RequestError
 from idiolect.core.checks import AbsentDataError
 from idiolect.experiments.compilation import enable_cache
+from idiolect.record.reproduced import Count
 from papers.catalogue import SLUGS, load_spec
-from papers.outcome import Count, Outcome
+from papers.outcome import Outcome
 from papers.reproduction import Progress
 from papers.runner import is_in_cells, judge, make_spec, reproduce
 from papers.side_by_side import work_side_by_side

@@ -15,8 +15,8 @@ from idiolect.data import Problem
 from idiolect.data.synthetic import location_problem
 from idiolect.theory import client_constants, local_optima, shared_optimum
 from papers.drawing import BLUE, INK, MUTED, VERMILION, blank
+from papers.lanes import PRECISION
 from papers.plsgd import (
-    PRECISION,
     Walk,
     every_step,
     local_sgd,

@@ -58,19 +58,25 @@ class Range(NamedTuple):
 def setting(
     default: Any = dataclasses.MISSING,
     *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[object, ...] = (),
+    way_out: str = "",
     doc: str = "",
     theory: bool = False,
     strengths: tuple[float, ...] = (),
     in_rows: bool = False,
-    **limits: Any,
 ) -> Any:
-    """A dataclass field with a declared range, by the fields of `Range`, and one line of documentation.
+    """A dataclass field with a declared range and one line of documentation.
 
     `theory` marks a number that the constants of the problem decide where it is left out (None). `strengths` marks the
     number that says how personal a method is, and holds the values to try first on validation rows, ascending;
     `in_rows` where these are divided by a client's training rows, as a prior's strength is.
     """
-    metadata = {"range": Range(**limits), "doc": doc, "theory": theory, "strengths": strengths, "in_rows": in_rows}
+    limits = Range(above, at_least, below, at_most, choices, way_out)
+    metadata = {"range": limits, "doc": doc, "theory": theory, "strengths": strengths, "in_rows": in_rows}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -124,7 +124,8 @@ class Federation:
         client or target are dropped. The column `weight` says how much each row counts in losses and scores. `notes`
         says what was done, `warnings` what may be a slip.
         """
-        from idiolect.data.from_table import TableRequest, federation_from_table
+        from idiolect.data.from_table import federation_from_table
+        from idiolect.data.table_request import TableRequest
 
         request = TableRequest(
             client=client,

@@ -21,10 +21,10 @@ from idiolect.engines.judge import find_lane_standing, look, score_new_clients
 from idiolect.engines.plan import Plan
 from idiolect.engines.recording import ClientScores, Recorder, Row
 from idiolect.engines.state import Snapshot
-from idiolect.metrics.personalization import Personalization, personalization_of
+from idiolect.metrics.personalization import personalization_of
 from idiolect.metrics.routing import Routing, routing_report
 from idiolect.metrics.scores import SCORES
-from idiolect.record.schema import Flops, Storage
+from idiolect.record.schema import Flops, Personalization, Storage
 
 
 @dataclasses.dataclass
@@ -82,7 +82,8 @@ class Run:
     def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
         """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...).
 
-        As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
+        As many clients at a time as the executor takes, so that a run that fits the memory can be asked. What is found
+        is kept for whoever asks again: the arrays are read-only.
         """
         some = {"chunk": self._chunk} if self._chunk else {}  # all at once are the models' own program
         return self._ask(models_and_outputs, snapshot or self.last, split, **some)[1]

@@ -41,6 +41,7 @@ from idiolect.experiments.strict import fill, refuse_unknown
 from idiolect.experiments.trained import unit
 from idiolect.experiments.work import Progress
 from idiolect.record import advice as record
+from idiolect.record import schema
 from idiolect.theory import client_constants, client_heterogeneity, gradient_noise, shared_optimum
 
 if TYPE_CHECKING:
@@ -404,8 +405,8 @@ def make_verdict(verdicts: list[Verdict], federation: Federation, seeds: Sequenc
     )
     picks = np.stack([one.pick for one in verdicts])
 
-    def scaled(numbers: dict[str, Estimate]) -> dict[str, record.Estimate]:
-        return {name: record.Estimate(*(factor * value for value in one)) for name, one in numbers.items()}
+    def scaled(numbers: dict[str, Estimate]) -> dict[str, schema.Estimate]:
+        return {name: schema.Estimate(*(factor * value for value in one)) for name, one in numbers.items()}
 
     seen = tested.any(axis=0)  # splits averaged per client first
     means = np.nanmean(np.stack([one.losses for one in verdicts])[:, seen], axis=0).mean(axis=0)

@@ -24,7 +24,7 @@ from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Options, Session, open_session
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice
-from idiolect.experiments.execute import MOST_KEPT, Say, is_tuned
+from idiolect.experiments.execute import MOST_KEPT, Say
 from idiolect.experiments.folds import with_validation_rows
 from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
 from idiolect.experiments.privacy import dial_statement
@@ -33,6 +33,7 @@ from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, own_settings, parse_numbers, resumed
 from idiolect.experiments.trained import restore_units
+from idiolect.experiments.tuning import is_tuned
 from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
 

@@ -179,11 +179,9 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     every, block = max(rounds, 1), training.block or BLOCK
     # each client's own scores are compared: a sample of them would not do
     training = dataclasses.replace(training, rounds=rounds, record_every=every, block=block, evaluate_clients=0)
-    algorithms, seeds = (
-        [_candidate(request, prepared, point) for point in points],
-        prepared.spec.seeds[:1] * len(points),
-    )
-    seeds, options = prepared.spec.seeds[:1] * len(points), Options(choose_by=prepared.choose_by)
+    algorithms = [_candidate(request, prepared, point) for point in points]
+    seeds = prepared.spec.seeds[:1] * len(points)
+    options = Options(choose_by=prepared.choose_by)
     return open_session(algorithms, prepared.federation, training, seeds, prepared.scores, options)
 
 

@@ -21,10 +21,10 @@ from scipy.special import softmax
 
 from idiolect.core import Algorithm, RequestError, own_code
 from idiolect.core.checks import nearest
+from idiolect.core.order import natural_key
 from idiolect.core.settings import in_precision
 from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, TEXT
-from idiolect.data.names import natural_key
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision

@@ -12,3 +12,30 @@ from idiolect.metrics.scores import SCORES, default_score, find_score, proper_sc
 from idiolect.metrics.shrinkage import expected_gains
 from idiolect.metrics.summary import gains, paired_difference, paired_gain, summarise
 from idiolect.metrics.verdicts import false_discovery, judge
+
+__all__ = [
+    "SCORES",
+    "Breakdown",
+    "Estimates",
+    "breakdown",
+    "consensus_error",
+    "default_score",
+    "distance_to_optimum",
+    "expected_gains",
+    "false_discovery",
+    "find_score",
+    "gain_estimates",
+    "gains",
+    "judge",
+    "paired_difference",
+    "paired_estimates",
+    "paired_gain",
+    "personalization_metrics",
+    "proper_score",
+    "pseudo_values",
+    "routing_report",
+    "score_estimates",
+    "student_intervals",
+    "suboptimality",
+    "summarise",
+]

@@ -296,7 +296,7 @@ def _answer(line: _Line, handler: Handler, stop: Callable[[], bool]) -> bool:
     """Until the run is over (True), or the site is stopped."""
     while not stop():
         frame = line.receive(time.monotonic() + LOOK_EVERY)
-        if line.has_stalled():
+        if frame is None and line.has_stalled():
             raise ConnectionError("half a message")
         if frame is None:
             continue

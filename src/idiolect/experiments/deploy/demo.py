@@ -122,11 +122,11 @@ def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes
     with contextlib.ExitStack() as ended:
         started = [running([*command, str(kit)], environment, kit / "join.log") for kit in kits]
         processes = [ended.enter_context(one) for one in started]
-        yield processes
-        until = time.monotonic() + SECONDS_TO_STOP
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
+        try:
+            yield processes
+            _wait(processes)
+        finally:
+            _stop(processes)  # all at once: one after another, sites that do not hear would each take their time
 
 
 @contextlib.contextmanager
@@ -137,12 +137,23 @@ def running(words: Sequence[str], environment: Mapping[str, str], log: Path) -> 
     try:
         yield process
     finally:
-        # both, whatever the first one does: what the command started may outlive it
-        for how in (signal.SIGTERM, signal.SIGKILL):
+        _stop([process])
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    # both, whatever the first one does: what a command started may outlive it
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(SECONDS_TO_STOP)
+        _wait(processes)
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    until = time.monotonic() + SECONDS_TO_STOP
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
 
 
 def one_thread() -> dict[str, str]:
