@@ -127,3 +127,15 @@ def test_clear_gains_and_losses_are_called():
     # a client without an error of its own, one row say, borrows the others'
     lone = found._replace(error=np.append(np.nan, found.error[1:]))
     assert np.isfinite(moderated(lone).error[0])
+
+
+def test_a_client_of_one_row_moves_nobody_else():
+    draw = np.random.default_rng(0)
+    value, error = draw.normal(0, 0.02, 14), np.full(14, 0.02)
+    without = expected_gains(known(value[:13], error[:13]))
+    value[13], error[13] = 1.0, 0.5
+    found = expected_gains(known(value, error))
+    assert np.abs(found.value[:13] - without.value).max() < 0.01
+    # one whose error is as large as the others' counts as they do
+    value[13], error[13] = 0.2, 0.02
+    assert expected_gains(known(value, error)).value[:13].mean() > without.value.mean() + 0.005

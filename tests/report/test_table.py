@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from idiolect.record.divergence import Divergence
@@ -331,6 +333,44 @@ def test_the_answer_has_both_gains_and_says_which_is_not_clear(folder, edit_summ
     assert f"{gains} (not clear);" in table.answer.sentence
     assert [row.one for row in table.rows] == [False, True, False, False]
     assert [row["over_one"] for row in table.rows] == [None, None, 0.01, None]
+
+
+def _clients(folder, **columns):
+    """Rewrite columns of personal heads, and of the test rows of all: by the client's place, from its old numbers."""
+    rows = pq.read_table(folder / "clients.parquet").to_pylist()
+    place = {name: number for number, name in enumerate(dict.fromkeys(row["client"] for row in rows))}
+    for row in rows:
+        for column, change in columns.items():
+            if column == "test_rows" or row["method"] == "personal heads":
+                row[column] = change(place[row["client"]], row[column])
+    pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
+
+
+def test_a_client_of_one_row_that_decides_the_mean_gain_is_named(folder, edit_summary):
+    def change(summary):
+        _announce("personal heads")(summary)
+        _method(summary, "personal heads").update(gain=Gain(0.05, -0.05, 0.15, 19, "local"))
+
+    edit_summary(folder, change)
+    _clients(folder, gain=lambda place, old: None if place == 0 else 1.0 if place == 7 else 0.0)
+    assert "decides the mean gain" not in comparison_table(folder).answer.sentence  # it has as many rows as others
+    _clients(folder, test_rows=lambda place, old: 1 if place == 7 else 40)
+    said = "Client hospital-08 has 1 test row and decides the mean gain over training alone: without it 0.0."
+    assert said in comparison_table(folder).answer.sentence
+    _clients(folder, gain=lambda place, old: None if place == 0 else 0.05 + 0.01 * (-1) ** place)
+    assert "decides the mean gain" not in comparison_table(folder).answer.sentence  # it is like the others
+
+
+def test_a_method_that_never_left_its_start_is_named(folder, edit_summary):
+    def change(summary):
+        _announce("personal heads")(summary)
+        nothing = {"rounds": 0, "download_bytes": 0, "upload_bytes": 0, "delivery_bytes": 0}
+        _method(summary, "personal heads").update(nothing, tuned="step size 0.1")
+
+    edit_summary(folder, change)
+    sentence = comparison_table(folder).answer.sentence
+    assert "Validation rows prefer the start of personal heads to every later round: nothing was shared." in sentence
+    assert "personal heads sends nothing." in sentence
 
 
 def test_a_method_that_had_not_converged_is_marked_and_named(folder, edit_summary):

@@ -16,6 +16,7 @@ from scipy import special, stats
 from idiolect.metrics.paired import Estimates, Intervals, student_intervals
 from idiolect.metrics.variances import FEWEST, moderate
 
+_LOOSE = 3.0  # times the median error: a client whose error is larger counts less in the mean gain
 _TAILS = 6.0  # degrees of freedom of the population of gains
 _MOST = 2000  # clients that the population is fitted to; more change nothing
 _SPREADS = 24
@@ -101,14 +102,18 @@ def _log_marginal(
 def _fit_population(value: np.ndarray, variance: np.ndarray, freedom: np.ndarray) -> _Population:
     """The posterior of centre and spread on a grid.
 
-    The centre is the plain mean gain with its own error: a mean that weighs clients by their errors is biased where
-    gains are skewed, since then a small gain has a small error. The spread has a flat prior.
+    The centre is the mean gain with its own error: a mean that weighs all clients by their errors is biased where
+    gains are skewed, since then a small gain has a small error. Only a client whose error is out of all proportion, as
+    that of a single row, counts less: it would move what everybody can expect. The spread has a flat prior.
     """
     scale = float(np.sqrt(np.median(variance)))
+    share = np.minimum(1.0, (_LOOSE * scale) ** 2 / variance)
+    share /= share.sum()
     largest = max(4 * float(np.std(value)), 2 * scale)
     spreads = np.concatenate([[0.0], np.geomspace(0.05 * scale, largest, _SPREADS - 1)])
     few = float(stats.t.ppf(0.975, len(value) - 1) / stats.norm.ppf(0.975))  # few clients hardly know their spread
-    middle, error = float(value.mean()), few * float(np.std(value, ddof=1)) / len(value) ** 0.5
+    middle = float(share @ value)
+    error = few * float(np.sqrt(share**2 @ (value - middle) ** 2 * len(value) / (len(value) - 1)))
     noise = _noise(variance, freedom)
     likelihood = np.empty(len(spreads))
     for place in range(len(spreads)):

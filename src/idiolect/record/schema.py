@@ -235,6 +235,11 @@ class MethodSummary(Costs):
         return ALONE in (self.method, self.algorithm)
 
     @property
+    def chosen_start(self) -> bool:
+        """Whether validation rows prefer the model before the first round: what is delivered was never shared."""
+        return self.tuned is not None and self.rounds == 0 and not self.alone and self.diverged is None
+
+    @property
     def name(self) -> str:
         """In a sentence."""
         return "training alone" if self.alone else self.method

@@ -15,7 +15,7 @@ from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verifica
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, tables_of
-from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
+from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
@@ -113,7 +113,7 @@ def _tested_part(found: Advice) -> str:
     saved, alone = found.verify.saved_against["always alone"].mean, found.verify.test_loss["alone"]
     if not known(saved) or not known(alone) or alone <= 0:
         return ""
-    return f" (on test rows {100 * saved / alone:.2g} %)".replace("-", MINUS)
+    return f" (on test rows {100 * abs(saved) / alone:.2g} % {'less' if saved >= 0 else 'more'})"
 
 
 def about_alone(advised: Advised) -> str:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from idiolect.record.schema import Announced, MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
@@ -15,6 +17,9 @@ from idiolect.report.wording import gains_said, known, listed, plural, score_wor
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
+_FEWEST = 4  # clients, for one of them to be told from the others
+_FEW_ROWS = 5  # times as many test rows has the median client
+_DECIDES = 0.3  # of half the interval of the mean gain
 LITTLE = 0.01  # of the score: a smaller difference is said to be little, however sure it is
 
 
@@ -68,7 +73,7 @@ def answer(run: Run) -> Answer:
     alone, counts = _against_alone(found)
     announced, first = found.announced, _choice(run) + (_announced(found) if found.announced else _average(found))
     others = "; ".join(filter(None, [_worst(found), alone, _price(found)]))
-    doubts = _doubts(run)
+    doubts = _doubts(found)
     return Answer(
         sentence=f"{first}; {others}.{doubts}",
         headline=f"{first}.",
@@ -182,12 +187,44 @@ def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     return f", of which {least.name} {price}" if len(tied) > 1 else f", which {price}"
 
 
-def _doubts(run: Run) -> str:
-    """Methods that may yet do better, and clients that no mean counts; each as a sentence after a blank."""
-    late = [entry.method for entry in run.methods if entry.converged is False and not entry.diverged]
-    few = "had not converged when training stopped and may do better with more rounds."
+def _doubts(found: _Contest) -> str:
+    """Means that one client decides, methods that may yet do better or never moved, and clients that no mean counts."""
+    run = found.run
     unscored = "" if run.summary.unscored is None else f" {run.summary.unscored.sentence}"
-    return (f" {listed(late)} {few}" if late else "") + unscored
+    late = [entry.method for entry in run.methods if entry.converged is False and not entry.diverged]
+    still = [entry.method for entry in run.methods if entry.chosen_start]
+    more = (
+        f" {listed(late)} had not converged when training stopped and may do better with more rounds." if late else ""
+    )
+    none = (
+        f" Validation rows prefer the start of {listed(still)} to every later round: nothing was shared."
+        if still
+        else ""
+    )
+    return _lone(found) + none + more + unscored
+
+
+def _lone(found: _Contest) -> str:
+    """The client of few test rows that decides the mean gain, if there is one, as a sentence after a blank."""
+    together, clients = found.together, found.clients
+    gain = None if together is None else together.gain
+    if clients is None or gain is None or gain.low is None or gain.high is None:
+        return ""
+    counted = np.isfinite(clients.gain) & ~clients.held_out
+    gains, rows = clients.gain[counted], clients.test_rows[counted]
+    if len(gains) < _FEWEST:
+        return ""
+    without = (gains.sum() - gains) / (len(gains) - 1)
+    moved = np.abs(gains.mean() - without)
+    one = int(moved.argmax())
+    # of clients with as many rows none is more than a part of the noise that the interval states
+    if rows[one] * _FEW_ROWS > np.median(rows) or moved[one] < _DECIDES * (gain.high - gain.low) / 2:
+        return ""
+    words, name = found.run.words, clients.client[counted][one]
+    return (
+        f" Client {name} has {plural(int(rows[one]), 'test row')} and decides the mean gain over training alone: "
+        f"without it {words.signed(float(without[one]))}."
+    )
 
 
 def _choice(run: Run) -> str:
@@ -272,7 +309,12 @@ def _price(found: _Contest) -> str:
     if found.together is None:
         return ""
     together, total = found.together, found.together.traffic_bytes
+    if not total:
+        return f"{together.method} sends nothing"
     trained = 0 if found.clients is None else int((~found.clients.held_out).sum())  # held-out ones never communicated
     each = f", {size(total / trained)} per client" if trained else ""
     delivered = " and the delivery of the models" if together.delivery_bytes else ""
-    return f"{together.method} communicates {size(total)} over {plural(together.rounds, 'round')}{delivered}{each}"
+    before = found.run.rounds_to_choose.get(together.method, 0)
+    chosen = f", after {plural(before, 'round')} to choose its settings" if before else ""
+    rounds = plural(together.rounds, "round")
+    return f"{together.method} communicates {size(total)} over {rounds}{delivered}{each}{chosen}"

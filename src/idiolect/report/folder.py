@@ -122,6 +122,11 @@ class Run:
         """The method that trains every client alone, if it was run."""
         return next((entry for entry in self.methods if entry.alone), None)
 
+    @property
+    def rounds_to_choose(self) -> dict[str, int]:
+        """By method: the rounds of all its tries, whose traffic is not among its own."""
+        return {} if self.privacy is None else {one.method: one.rounds_to_choose for one in self.privacy.methods}
+
     def names(self, held_out: bool = False) -> set[str]:
         """The clients that trained, or those that never did."""
         chosen = (numbers(self.clients, "held_out") > 0) == held_out
