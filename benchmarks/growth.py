@@ -48,7 +48,8 @@ def parts(quick: bool) -> Iterator[Result]:
     """After each factor: its points and the powers fitted to them."""
     base, times, factors = (TINY, (1, 2), ("clients",)) if quick else (BASE, TIMES, tuple(LABELS))
     floor = _measured(TINY)
-    known = {TINY: floor, base: _least(base, 1 if quick else 3)}  # the base is a point of every fit
+    # the base is a point of every fit
+    known = {TINY: floor} if base == TINY else {TINY: floor, base: _least(base, 3)}
     numbers: dict[str, Any] = {"base": base._asdict(), "peak of a tiny problem, MB": _number(floor, "peak MB")}
     for factor in factors:
         points = []

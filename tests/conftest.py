@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import inspect
 import os
@@ -265,6 +266,7 @@ PART_OF = {"fedbabu": "fedrep"}  # its rounds are the second half of the other's
 SWITCHES = ("ascd_then_asvrcd",)  # from one method to another, both tried on all objectives: one of each kind of blocks
 
 
+@functools.cache  # asked for once per test function that has a `trial`
 def fitting_rows():
     """(name, objective, further settings) of every pair that fits, and of every choice no registered name makes."""
     rows, made = [], set()

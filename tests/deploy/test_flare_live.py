@@ -79,11 +79,34 @@ def system(organiser) -> Iterator[SimpleNamespace]:
     """The server, one site, and the users' sessions."""
     own = organiser.kits
     allow_all(own["server"])
-    with running(own["server"], own["amber"], logs=organiser.folder):
+    with contextlib.ExitStack() as ends:
+        ends.enter_context(running(own["server"], own["amber"], logs=organiser.folder))
         assert wait_until(lambda: listens(organiser.port))
-        with jobs.session(own[LEAD], SECONDS) as lead, jobs.session(own[MEMBER], SECONDS) as member:
-            assert wait_until(lambda: names(lead) == ["amber"])
-            yield SimpleNamespace(lead=lead, member=member, **vars(organiser))
+        # it takes them seconds to be refused, so that they start together and are looked at last
+        ends.enter_context(running(*impostors(organiser), logs=organiser.folder))
+        lead, member = (ends.enter_context(jobs.session(own[user], SECONDS)) for user in (LEAD, MEMBER))
+        assert wait_until(lambda: names(lead) == ["amber"])
+        yield SimpleNamespace(lead=lead, member=member, **vars(organiser))
+
+
+def impostors(organiser) -> list[Path]:
+    """A site with a wrong key, one under the name of another, and a false server with the site that it deceives."""
+    own, foreign = organiser.kits, organiser.foreign
+    kits_of = {name: organiser.folder / name for name in ("wrong-key", "wrong-name", "false-server", "deceived")}
+    for name, place in zip(("birch", "birch", "server", "cedar"), kits_of.values()):
+        shutil.copytree(own[name], place, ignore=shutil.ignore_patterns("storage"))
+    shutil.copy(foreign["birch"] / "startup" / "client.key", kits_of["wrong-key"] / "startup" / "client.key")
+    for name in ("sub_start.sh", "fed_client.json"):
+        path = kits_of["wrong-name"] / "startup" / name
+        path.write_text(path.read_text().replace("birch", "cedar"))
+    # the false server's certificate is of the right authority, and for another name
+    false, port = kits_of["false-server"], free_port()
+    for name in ("crt", "key"):
+        shutil.copy(own["birch"] / "startup" / f"client.{name}", false / "startup" / f"server.{name}")
+    for path in (false / "startup" / "fed_server.json", kits_of["deceived"] / "startup" / "fed_client.json"):
+        path.write_text(path.read_text().replace(str(organiser.port), str(port)))
+    kits.write_policy(false)
+    return [*kits_of.values()]
 
 
 def allow_all(server: Path) -> None:
@@ -147,52 +170,6 @@ def test_the_server_of_another_authority_is_refused(system):
     birch = system.foreign["birch"]
     with pytest.raises(ssl.SSLCertVerificationError), connected(system.port, birch, birch):
         pass
-
-
-def impostor(system, name: str) -> Path:
-    """A copy of birch's kit, to be spoilt."""
-    kit = system.folder / name
-    shutil.copytree(system.kits["birch"], kit)
-    return kit
-
-
-def said(system, kit: Path, *words: str) -> bool:
-    """Whether its log, or the server's, has one of these words."""
-    text = "".join((system.folder / f"{name}.log").read_text(errors="replace") for name in (kit.name, "server"))
-    return any(word in text for word in words)
-
-
-def test_a_site_with_a_wrong_key_never_joins(system):
-    kit = impostor(system, "wrong-key")
-    shutil.copy(system.foreign["birch"] / "startup" / "client.key", kit / "startup" / "client.key")
-    with running(kit, logs=system.folder):
-        assert wait_until(lambda: said(system, kit, "KEY_VALUES_MISMATCH", "key values mismatch"))
-        assert names(system.lead) == ["amber"]
-
-
-def test_a_site_under_the_name_of_another_never_joins(system):
-    kit = impostor(system, "wrong-name")
-    for name in ("sub_start.sh", "fed_client.json"):
-        path = kit / "startup" / name
-        path.write_text(path.read_text().replace("birch", "cedar"))
-    with running(kit, logs=system.folder):
-        assert wait_until(lambda: said(system, kit, "authenticated as 'birch' but claimed endpoint 'cedar'"))
-        assert names(system.lead) == ["amber"]
-
-
-def test_a_site_that_poses_as_the_server_is_refused(system):
-    """Its certificate is of the right authority, and for another name."""
-    port = free_port()
-    false, kit = system.folder / "false-server", system.folder / "deceived"
-    shutil.copytree(system.kits["server"], false, ignore=shutil.ignore_patterns("storage"))
-    shutil.copytree(system.kits["cedar"], kit)
-    for name in ("crt", "key"):
-        shutil.copy(system.kits["birch"] / "startup" / f"client.{name}", false / "startup" / f"server.{name}")
-    for path in (false / "startup" / "fed_server.json", kit / "startup" / "fed_client.json"):
-        path.write_text(path.read_text().replace(str(system.port), str(port)))
-    kits.write_policy(false)
-    with running(false, kit, logs=system.folder):
-        assert wait_until(lambda: said(system, kit, "authenticated as 'birch' but claimed endpoint 'server'"))
 
 
 # ---- what may pass
@@ -277,7 +254,30 @@ def test_a_class_that_is_installed_and_not_ours_is_refused_by_the_site(system):
     starts_programs = "nvflare.app_common.executors.multi_process_executor.MultiProcessExecutor"
     args = {"executor_id": f"touch {mark}"}
     job = jobs.submit_folder(system.lead, job_with(system.folder / "starts", executor=starts_programs, args=args))
-    assert wait_until(lambda: said(system, system.kits["amber"], "is not in allow_list"))
+    assert wait_until(lambda: said(system, "amber", "is not in allow_list"))
     system.lead.abort_job(job)
     assert not mark.exists()
     assert {run[1] for run in jobs.status(system.member).runs} == {"ships", "starts"}
+
+
+# ---- who never joins
+
+
+def said(system, name: str, *words: str) -> bool:
+    """Whether the log of this kit, or the server's, has one of these words."""
+    text = "".join((system.folder / f"{log}.log").read_text(errors="replace") for log in (name, "server"))
+    return any(word in text for word in words)
+
+
+def test_a_site_under_the_name_of_another_never_joins(system):
+    assert wait_until(lambda: said(system, "wrong-name", "authenticated as 'birch' but claimed endpoint 'cedar'"))
+    assert names(system.lead) == ["amber"]
+
+
+def test_a_site_that_poses_as_the_server_is_refused(system):
+    assert wait_until(lambda: said(system, "deceived", "authenticated as 'birch' but claimed endpoint 'server'"))
+
+
+def test_a_site_with_a_wrong_key_never_joins(system):
+    assert wait_until(lambda: said(system, "wrong-key", "KEY_VALUES_MISMATCH", "key values mismatch"))
+    assert names(system.lead) == ["amber"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -99,6 +100,16 @@ def deploy(folder: Path, spec, tables) -> SimpleNamespace:
     return SimpleNamespace(kits=kits, result=result, before=before)
 
 
+def simulate(spec) -> SimpleNamespace:
+    """The same without sites, method after method; strict as every test, which is said anew in a thread."""
+    with jax.numpy_dtype_promotion("strict"):
+        prepared, runs = prepare(spec), {}
+        for method, built in zip(prepared.methods, prepared.built):
+            session = open_session([built.algorithm], prepared.federation, spec.training, [1], prepared.scores)
+            runs[method.label] = session.run()[0]
+        return SimpleNamespace(runs=runs, names=prepared.federation.names)
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """The deployment and the simulation of one spec."""
@@ -107,16 +118,12 @@ def both(tmp_path_factory):
     pooled = [table.append_column("site", pa.array([site] * ROWS)) for site, table in tables.items()]
     pacsv.write_csv(pa.concat_tables(pooled), folder / "pooled.csv")
     spec = spec_of(folder / "pooled.csv")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
         patch.setenv("XLA_FLAGS", IN_A_HURRY)  # of the processes that are started
         patch.setenv("IDIOLECT_CACHE", str(tmp_path_factory.mktemp("programs")))
+        simulated = pool.submit(simulate, spec)  # while FLARE's processes start
         found = deploy(folder / "deployed", spec, tables)
-    prepared = prepare(spec)
-    runs = {
-        method.label: open_session([built.algorithm], prepared.federation, spec.training, [1], prepared.scores).run()[0]
-        for method, built in zip(prepared.methods, prepared.built)
-    }
-    return SimpleNamespace(**vars(found), runs=runs, names=prepared.federation.names)
+    return SimpleNamespace(**vars(found), **vars(simulated.result()))
 
 
 def test_it_was_interrupted(both):
