@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -53,12 +53,24 @@ def padded(rows: Rows, clients: np.ndarray, capacity: int) -> ClientData:
     return ClientData(inputs, targets, rows.counts.astype(np.int32), None)
 
 
-def held_capacity(parts: object) -> int:
+class Scored(Protocol):
+    """Anything with rows to score: a federation, or what a site has of one."""
+
+    @property
+    def validation(self) -> Rows:
+        """Rows that choose."""
+
+    @property
+    def test(self) -> Rows:
+        """Rows that judge."""
+
+
+def held_capacity(parts: Scored) -> int:
     """One for validation and test rows, so that one compiled program evaluates both; a masked row where is none."""
-    return max(1, *(int(getattr(parts, split).counts.max(initial=0)) for split in SPLITS))
+    return max(1, *(int(rows.counts.max(initial=0)) for rows in (parts.validation, parts.test)))
 
 
-def load_held(parts: object, clients: np.ndarray, dtype: DTypeLike) -> dict[str, ClientData]:
+def load_held(parts: Scored, clients: np.ndarray, dtype: DTypeLike) -> dict[str, ClientData]:
     """The named clients' validation and test rows on the device."""
     capacity = held_capacity(parts)
     return {split: to_device(getattr(parts, split).pad(clients, capacity), dtype) for split in SPLITS}

@@ -38,7 +38,7 @@ from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec, ModelSpec
 from idiolect.experiments.strict import fill, refuse_unknown
-from idiolect.experiments.trained import unit
+from idiolect.experiments.units import unit
 from idiolect.experiments.work import Progress
 from idiolect.record import advice as record
 from idiolect.record import schema

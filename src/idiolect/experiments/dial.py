@@ -32,8 +32,8 @@ from idiolect.experiments.protection import is_protected
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, own_settings, parse_numbers, resumed
-from idiolect.experiments.trained import restore_units
 from idiolect.experiments.tuning import is_tuned
+from idiolect.experiments.units import restore_units
 from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
 

@@ -37,8 +37,9 @@ from idiolect.experiments.protection import out_of_reach, write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
-from idiolect.experiments.trained import Trained, restore_units
+from idiolect.experiments.trained import Trained
 from idiolect.experiments.tuning import Tuned, is_searched, is_tuned, take_evidence, take_over, tune
+from idiolect.experiments.units import restore_units
 from idiolect.experiments.work import Overall, Progress, Work
 from idiolect.metrics.scores import SCORES
 from idiolect.record.schema import RunSummary

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.data.federation import Federation
-from idiolect.experiments.trained import Trained, unit
+from idiolect.experiments.trained import Trained
+from idiolect.experiments.units import unit
 from idiolect.metrics import SCORES, Estimates, gains, judge, paired_estimates, pseudo_values, student_intervals
 from idiolect.metrics.jackknife import blocks_of
 from idiolect.metrics.paired import Intervals, within

@@ -22,7 +22,8 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.gains import Judged
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.run_folder import RunFolder
-from idiolect.experiments.trained import Trained, in_table_units, mean_ledger, overall_mean
+from idiolect.experiments.trained import Trained, mean_ledger, overall_mean
+from idiolect.experiments.units import in_table_units
 from idiolect.metrics import routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise

@@ -25,7 +25,7 @@ from idiolect.experiments.collaboration import Collaboration, find_collaboration
 from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, is_protected, protect_method
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Spec
-from idiolect.experiments.trained import unit_sentence
+from idiolect.experiments.units import unit_sentence
 from idiolect.metrics.scores import default_score, find_score, proper_score
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import Constants

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import FolderError, Kind, Run, kind_of, read
+from idiolect.report.reported import Reported
 from idiolect.report.table import ComparisonTable, compare
 
 __all__ = [
@@ -28,15 +28,6 @@ __all__ = [
     "report_on",
     "report_on_runs",
 ]
-
-
-class Reported(NamedTuple):
-    """A finished folder of any command, as people and programs read it."""
-
-    page: Path
-    text: Callable[[bool, int], str]  # with or without details, for a terminal of that width
-    facts: Callable[[], dict[str, object]]  # for JSON
-    rows: Callable[[], list[dict[str, object]]]  # for CSV: methods, values of a dial, clients of advice
 
 
 def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:

@@ -10,7 +10,7 @@ from idiolect.record.codec import to_json
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.record.reading import read_statement
-from idiolect.report import Reported, advise_table, choice_table, splits_table
+from idiolect.report import advise_table, choice_table, splits_table
 from idiolect.report import answer as answers
 from idiolect.report.advise_figure import drawn_map, map_data
 from idiolect.report.choice_figure import choice_data, drawn_choice
@@ -21,6 +21,7 @@ from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.folder import FolderError, Run, read, read_machine, read_spec
 from idiolect.report.html import Frame, fill
 from idiolect.report.privacy import EACH_SPLIT
+from idiolect.report.reported import Reported
 from idiolect.report.style import Drawn, method_colours
 from idiolect.report.table import compare
 from idiolect.report.wording import plural, score_words, upper

@@ -12,10 +12,10 @@ from idiolect.record.codec import to_json
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.record.reproduced import CURVES, NUMBERS, DrawnCurves, Reproduced
-from idiolect.report import Reported
 from idiolect.report.figure_data import Data
 from idiolect.report.html import Frame
 from idiolect.report.page import files_of, write_other_page
+from idiolect.report.reported import Reported
 from idiolect.report.style import page_colour
 from idiolect.report.text import LABEL, TextColumn, printed, tables_of
 from idiolect.report.wording import NONE, plural

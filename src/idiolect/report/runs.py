@@ -13,11 +13,11 @@ from idiolect.record.files import write_whole
 from idiolect.record.manifest import blame_folder
 from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
-from idiolect.report import Reported
 from idiolect.report.answer import level_with
 from idiolect.report.figure_data import Shown, method_figures, score_facts
 from idiolect.report.folder import FolderError, Run, read
 from idiolect.report.html import Frame, fill
+from idiolect.report.reported import Reported
 from idiolect.report.style import series_colours
 from idiolect.report.text import LABEL, TextColumn, printed, tables_of
 from idiolect.report.wording import NONE, listed, megabytes, plural, ties, whole

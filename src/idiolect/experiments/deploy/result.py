@@ -23,7 +23,8 @@ from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.protection import write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
-from idiolect.experiments.trained import Trained, restore_units
+from idiolect.experiments.trained import Trained
+from idiolect.experiments.units import restore_units
 from idiolect.metrics.paired import Intervals
 from idiolect.metrics.routing import Routing
 from idiolect.record.privacy import Aside
