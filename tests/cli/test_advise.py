@@ -14,7 +14,7 @@ import pytest
 
 from idiolect.collaborate import many, options
 from idiolect.record.advice import ExpectedGain
-from idiolect.report.advise_table import advice_text, read_advice
+from idiolect.report.advise_table import advice_text, read_advice, sentences
 
 COLUMNS = ("--client", "clinic", "--target", "dose")
 
@@ -86,7 +86,11 @@ def test_the_headline_has_both_percentages_and_gains_that_may_be_nothing_are_dou
     assert idiolect("advise", "clinics.csv", *COLUMNS, "--verify", "--out", "a").code == 0
     found = read_advice(clinics / "a")
     said = " ".join(advice_text(found).split())
-    assert re.search(r"[\d.]+ % less \(on test rows [\d.]+ %\)\.", said)
+    assert re.search(r"[\d.]+ % less \(on test rows [\d.]+ % less\)\.", said)
+    lost = dataclasses.replace(found.found.verify.saved_against["always alone"], mean=-0.05)
+    verified = dataclasses.replace(found.found.verify, saved_against={"always alone": lost}, test_loss={"alone": 0.5})
+    worse = dataclasses.replace(found, found=dataclasses.replace(found.found, verify=verified))
+    assert "(on test rows 10 % more)." in " ".join(sentences(worse))
     assert said.count("join neighbours?") == found.found.unsure == 12  # however probable: the intervals hold 0
     assert "no client's gain is clear" in said
     clear = {"neighbours": ExpectedGain(0.1, 0.1, 0.05, 0.3)}
