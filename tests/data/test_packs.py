@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 
 import numpy as np
@@ -119,12 +120,37 @@ def test_a_file_of_another_program_beside_the_rows_is_no_fault(tmp_path):
     assert same(open_pack(tmp_path / "rows"), table())
 
 
-def test_changed_rows_are_found_by_a_look_at_all_files(tmp_path):
+@pytest.mark.parametrize("name", ["inputs", "targets", "weights"])
+def test_rows_that_changed_or_are_gone_are_refused(tmp_path, name):
     save_pack(tmp_path / "rows", table())
-    inputs = np.load(tmp_path / "rows" / "train" / "inputs.npy", mmap_mode="r+")
-    inputs[0] += 1
-    inputs.flush()
-    assert [one.file for one in find_problems(tmp_path / "rows")] == ["train/inputs.npy"]
+    path = tmp_path / "rows" / "train" / f"{name}.npy"
+    written = path.stat()
+    values = np.load(path, mmap_mode="r+")
+    values[0] += 1
+    values.flush()
+    assert [one.file for one in find_problems(tmp_path / "rows")] == [f"train/{name}.npy"]
+    with pytest.raises(DamagedError, match=rf"train/{name}.npy is damaged"):
+        open_pack(tmp_path / "rows")
+    os.utime(
+        path, ns=(written.st_atime_ns, written.st_mtime_ns)
+    )  # as if nothing had touched it: a look at all finds it
+    assert open_pack(tmp_path / "rows").train.clients == 5
+    path.unlink()
+    with pytest.raises(DamagedError, match=rf"train/{name}.npy is missing"):
+        open_pack(tmp_path / "rows")
+
+
+def test_a_copy_is_read_once_and_is_the_same(tmp_path):
+    save_pack(tmp_path / "rows", table())
+    shutil.copytree(tmp_path / "rows", tmp_path / "copy", copy_function=shutil.copyfile)  # without the files' times
+    assert same(open_pack(tmp_path / "copy"), table())
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / ".rows.999999999.unfinished"
+    left.mkdir()
+    save_pack(tmp_path / "rows", table())
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
 def test_files_of_two_packs_do_not_fit_together(tmp_path):
@@ -147,9 +173,9 @@ def test_other_folders_and_other_versions_are_refused(tmp_path):
 
 
 def test_a_pack_of_a_later_version_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("idiolect.data.packs.SCHEMA", 3)
+    monkeypatch.setattr("idiolect.data.packs.SCHEMA", 4)
     save_pack(tmp_path / "rows", table())
     monkeypatch.undo()
-    assert json.loads((tmp_path / "rows" / FACTS).read_text())["schema"] == 3
-    with pytest.raises(RequestError, match=r"schema 3, and this one reads 2.*pack the rows again"):
+    assert json.loads((tmp_path / "rows" / FACTS).read_text())["schema"] == 4
+    with pytest.raises(RequestError, match=r"schema 4, and this one reads 3.*pack the rows again"):
         open_pack(tmp_path / "rows")

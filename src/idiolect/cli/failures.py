@@ -25,6 +25,7 @@ MEMORY_WORDS = (
 )
 LITTLE_MEMORY = 100_000_000  # bytes: libraries that are imported need more
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SHORT = " written"  # NumPy's "96 requested and 51 written", where the disk took a part
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
@@ -65,8 +66,9 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return OUT_OF_MEMORY, 1
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else " to write"
-        if error.errno in FULL:  # not the request's fault
-            return f"The system refused{where}: {error.strerror}. Free some space first. {standing.way_on()}", 1
+        if error.errno in FULL or (error.errno is None and SHORT in str(error)):  # not the request's fault
+            full = error.strerror or os.strerror(errno.ENOSPC)
+            return f"The system refused{where}: {full}. Free some space first. {standing.way_on()}", 1
         return f"The system refused{where}: {error.strerror or error}.", 2
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."

@@ -10,6 +10,7 @@ import typer
 from idiolect.cli.data_options import Columns
 from idiolect.cli.options import Seed, Writing, command, free_folder, in_options
 from idiolect.cli.output import put
+from idiolect.record import standing
 from idiolect.record.errors import RequestError
 
 
@@ -36,6 +37,8 @@ def pack(
         spec = specs.from_table(specs.override(given, writing.overrides))
     with in_options(writing.overrides):
         packed = write(spec, folder)
+    with standing.at(folder, ""):
+        standing.finished(folder, f"`idiolect verify {folder}` looks at it")
     use = f'The rows are in {folder}; a spec names them by\n\n[data]\nsource = "pack"\npath = "{folder}"'
     facts = packed._asdict()
     short = {name: value for name, value in facts.items() if name != "notes"}

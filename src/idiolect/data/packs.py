@@ -22,14 +22,14 @@ from idiolect.data.store import open_rows, save_rows
 from idiolect.data.task import Task
 from idiolect.record.codec import from_json, to_json
 from idiolect.record.errors import DamagedError
-from idiolect.record.files import UNFINISHED, make_writable
+from idiolect.record.files import UNFINISHED, is_written, make_writable
 from idiolect.record.manifest import DONE, check_files, read_manifest, write_manifest
 from idiolect.record.words import first_line
 
-SCHEMA = 2
+SCHEMA = 3
 HELD_OUT = "held_out"  # the folder of the clients that never train, inside that of those who do
 FACTS, ARRAYS, RECIPE = "pack.json", "arrays.npz", "preprocessing.json"
-OF_ROWS = ("inputs.npy", "targets.npy", "weights.npy")  # too large to be read when a pack is opened
+OF_ROWS = ("inputs.npy", "targets.npy", "weights.npy")  # read when a pack is opened only if they may have changed
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -53,6 +53,7 @@ class Facts:
     warnings: tuple[str, ...]
     validation_drawn: bool
     rows: dict[str, Known]  # by split
+    written: dict[str, tuple[int, ...]]  # file of rows -> bytes, and when they were written, in nanoseconds
     preparation: str | None  # its way
     columns: tuple[Column, ...]
 
@@ -62,9 +63,12 @@ def save_pack(folder: Path, federation: Federation) -> None:
     if folder.exists():
         raise RequestError(f"{folder} exists, and a pack needs a folder of its own; choose another --out.")
     # a folder becomes visible by one rename: a pack that is there is complete
+    for left in folder.parent.glob(f".{folder.name}.*{UNFINISHED}"):  # of processes that were killed
+        if not is_written(left.name):
+            shutil.rmtree(left, ignore_errors=True)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}{UNFINISHED}")
-    make_writable(unfinished, "pack", "--out")
     try:
+        make_writable(unfinished, "pack", "--out")
         _write(unfinished, federation)
         write_manifest(unfinished)
         unfinished.rename(folder)
@@ -75,14 +79,18 @@ def save_pack(folder: Path, federation: Federation) -> None:
 def open_pack(folder: Path) -> Federation:
     """The federation of a folder that `save_pack` wrote; its rows stay on disk.
 
-    DamagedError where a small file is not as it was written. Rows are not read, so that `idiolect verify` checks them.
+    DamagedError where a file is not as it was written. Rows are read only where their file is of another size or time,
+    as in a copy; what changed under the same time finds `idiolect verify`.
     """
     if not (folder / FACTS).is_file() or not (folder / DONE).is_file():
         raise RequestError(f"{folder} is no pack; make one with `idiolect pack`, and name its folder.")
     manifest = read_manifest(folder) or {}
     check_files(folder, [name for name in manifest if Path(name).name not in OF_ROWS])
     try:
-        return _read(folder, folder)
+        facts = {at: _facts(at, folder) for at in (folder, folder / HELD_OUT) if (at / FACTS).is_file()}
+        changed = [name for at, own in facts.items() for name in _changed(at, own, folder)]
+        check_files(folder, changed)
+        return _read(folder, facts)
     except (RequestError, OSError, MemoryError):
         raise
     except Exception as error:  # a manifest proves that nothing changed, not that this program wrote it
@@ -104,6 +112,7 @@ def _write(folder: Path, federation: Federation) -> None:
         federation.warnings,
         federation.validation_drawn,
         {part: getattr(federation, part).to_known() for part in PARTS},
+        {f"{part}/{name}": _stamp(folder / part / name) for part in PARTS for name in OF_ROWS},
         None if preparation is None else preparation.way,
         ()
         if preparation is None
@@ -129,14 +138,31 @@ def _arrays(federation: Federation) -> dict[str, np.ndarray]:
     return found
 
 
-def _read(at: Path, folder: Path) -> Federation:
+def _stamp(path: Path) -> tuple[int, ...]:
+    """By which a change of a file is noticed without reading it; () where there is none."""
+    if not path.is_file():
+        return ()
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _changed(at: Path, facts: Facts, folder: Path) -> list[str]:
+    """Files of rows that may have changed, by their names in the manifest."""
+    return [str((at / name).relative_to(folder)) for name, stamp in facts.written.items() if _stamp(at / name) != stamp]
+
+
+def _facts(at: Path, folder: Path) -> Facts:
     content = json.loads((at / FACTS).read_text(encoding="utf-8"))
     if content.get("schema") != SCHEMA:
         raise RequestError(
             f"{folder} was packed by another version (schema {content.get('schema')}, and this one reads {SCHEMA}); "
             "pack the rows again."
         )
-    facts = from_json(Facts, content, at / FACTS)
+    return from_json(Facts, content, at / FACTS)
+
+
+def _read(at: Path, known: Mapping[Path, Facts]) -> Federation:
+    facts = known[at]
     with np.load(at / ARRAYS) as stored:
         arrays = dict(stored)
     recipe, held_out = at / RECIPE, at / HELD_OUT
@@ -148,7 +174,7 @@ def _read(at: Path, folder: Path) -> Federation:
         test,
         names=facts.names,
         task=facts.task,
-        held_out=_read(held_out, folder) if held_out.is_dir() else None,
+        held_out=_read(held_out, known) if held_out in known else None,
         preprocessing=Preprocessing.from_json(recipe.read_text(encoding="utf-8")) if recipe.is_file() else None,
         notes=facts.notes,
         warnings=facts.warnings,

@@ -57,11 +57,11 @@ def is_leftover(name: str) -> bool:
 def remove_leftovers(folder: Path, others: bool = True) -> None:
     """Remove what killed processes left; without the folder's lock not what other living ones (`others`) write."""
     for path in list(folder.rglob(f".*{UNFINISHED}")):
-        if others or not _is_written(path.name):
+        if others or not is_written(path.name):
             path.unlink(missing_ok=True)
 
 
-def _is_written(name: str) -> bool:
+def is_written(name: str) -> bool:
     """Whether another living process may be writing this file."""
     number = name.removesuffix(UNFINISHED).rpartition(".")[2].partition("-")[0]
     if not number.isdigit() or int(number) == os.getpid():

@@ -86,5 +86,5 @@ def way_on() -> str:
         return "Nothing was written; give the command again."
     one = _LAST[0]
     if one.finished is not None:
-        return f"The run in {one.folder} is complete. {one.finished}."
+        return f"{one.folder} is complete. {one.finished}."
     return f"What was finished is kept in {one.folder}; {one.way_on}."
