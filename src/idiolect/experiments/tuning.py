@@ -21,7 +21,7 @@ from idiolect.algorithms import find
 from idiolect.core import PerClient, Prepares, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import Recorder, to_lists
-from idiolect.engines.stopping import has_converged
+from idiolect.engines.stopping import needs_no_more
 from idiolect.experiments.folds import fold_count
 from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes
 from idiolect.experiments.own_choice import FACTORS, ROUNDS, choose_own, choose_own_training, own_steps
@@ -392,7 +392,7 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane) -> Tuned:
         settings=settings,
         in_rows=request.in_rows,
         rounds=rounds,
-        converged=has_converged(chosen.rounds, chosen.course),
+        converged=needs_no_more(chosen.rounds, chosen.course),
         trained=chosen.rounds[-1],
         trials=[{**point, "validation": abs(best) if np.isfinite(best) else None} for point, best in reached],
         validation=validation,
