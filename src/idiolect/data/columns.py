@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from idiolect.core.checks import RequestError
 from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS
 from idiolect.data.task import label_name
-from idiolect.record.words import first_line
+from idiolect.record.words import first_line, option
 
 DAY_MICROSECONDS = 86_400_000_000
 _TYPES = {  # kind -> tests of pyarrow.types; a column of nulls is one of numbers that are all missing
@@ -56,7 +56,7 @@ class Column:
         if self.kind is None or self.kind == TEXT:
             raise RequestError(
                 f"Column {self.name!r} must hold numbers, got the type {data.type}; convert it, or leave it out with "
-                f"--drop {self.name} (data.drop in a spec)."
+                f"{option('--drop', self.name)} (data.drop in a spec)."
             )
         try:
             if self.kind == TRUTH:

@@ -185,5 +185,5 @@ def small_client_warnings(preparation: Preparation, names: Sequence[str]) -> lis
     return [
         f"Preparation sends sums of each client's training rows, and of fewer than {LEAST_ROWS} rows these tell the "
         f"values of every column of numbers: client {whose}{rest}. Scale each client by its own rows with "
-        'data.preparation = "local", or give the ranges with "given".'
+        "--set 'data.preparation = \"local\"', or give the ranges in a recipe (data.recipe in a spec)."
     ]

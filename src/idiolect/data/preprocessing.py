@@ -131,7 +131,7 @@ class Preprocessing:
             said = "A row has no client" if new[0] is None else f"Client {new[0]!r} is new"
             raise RequestError(
                 f"{said}, and in this run each client is scaled by its own training rows; only clients that trained "
-                'can be answered, or train with preparation = "federated".'
+                "can be answered, or train with --set 'data.preparation = \"federated\"'."
             )
         numbered = {name: place for place, name in enumerate(self.own)}
         # from a dictionary to an array, so that rows take their scales by number

@@ -3,6 +3,21 @@
 
 from __future__ import annotations
 
+import re
+
+_LISTS = ("--drop", "--features", "--categorical")  # whose columns have commas between them
+_PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")  # needs no quotes in any shell
+
+
+def option(flag: str, column: str) -> str:
+    """'--time day', or "--time 'admission date'": an option with a column's name as a shell takes it."""
+    if flag in _LISTS and ("," in column or '"' in column):  # as in CSV
+        column = '"' + column.replace('"', '""') + '"'
+    if _PLAIN.fullmatch(column):
+        return f"{flag} {column}"
+    quoted = column.replace("'", "'\"'\"'")
+    return f"{flag} '{quoted}'"
+
 
 def counted(number: int, thing: str, things: str = "") -> str:
     """'1 row', '2 rows'; `things` where the plural is more than an s behind."""
