@@ -219,6 +219,11 @@ def test_integer_codes_become_categories_where_they_are_named(tmp_path):
     assert federation.preprocessing.feature_names[:4] == ("x = 0", "x = 1", "x = 2", "x = 3")
 
 
+def test_rows_are_counted_from_one(tmp_path):
+    with pytest.raises(RequestError, match=r"must hold numbers, but row 2 \(counted from 1\) has 'old'"):
+        read_table(write(tmp_path, "site,age\na,3\nb,old\n"), {"age": "number"})
+
+
 def test_new_rows_are_doubted(tmp_path):
     federation = Federation.from_table(visits(tmp_path, ("a", "b")), client="site", target="ill")
     recipe = federation.preprocessing

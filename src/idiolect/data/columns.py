@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from idiolect.core.checks import RequestError
 from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS
 from idiolect.data.task import label_name
-from idiolect.record.words import first_line, option
+from idiolect.record.words import first_line, nth_row, option
 
 DAY_MICROSECONDS = 86_400_000_000
 _TYPES = {  # kind -> tests of pyarrow.types; a column of nulls is one of numbers that are all missing
@@ -72,7 +72,7 @@ class Column:
         infinite = np.flatnonzero(np.isinf(values))
         if infinite.size:
             raise RequestError(
-                f"Column {self.name!r} is infinite in row {infinite[0]}; correct it or mark it as missing."
+                f"Column {self.name!r} is infinite in {nth_row(infinite[0])}; correct it or mark it as missing."
             )
         return values / DAY_MICROSECONDS if self.kind == DATE else values
 

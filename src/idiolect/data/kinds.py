@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
+from idiolect.record.words import nth_row
 
 NUMBER, TRUTH, DATE, TEXT = "number", "truth", "date", "text"
 KINDS = (NUMBER, TRUTH, DATE, TEXT)
@@ -152,7 +153,7 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
         row = encoded.indices.to_pylist().index(found.index(None))
         words = f"{WORDS[kind]} such as 2024-01-31" if kind == DATE else WORDS[kind]
         raise RequestError(
-            f"Column {name!r} must hold {words}, but row {row} has {_short(wrong)}; correct it, or leave the cell "
+            f"Column {name!r} must hold {words}, but {nth_row(row)} has {_short(wrong)}; correct it, or leave the cell "
             f"empty to count it as missing."
         )
     return pa.chunked_array([_typed(found, kind).take(encoded.indices)])

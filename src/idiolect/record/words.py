@@ -20,8 +20,13 @@ def option(flag: str, column: str) -> str:
 
 
 def counted(number: int, thing: str, things: str = "") -> str:
-    """'1 row', '2 rows'; `things` where the plural is more than an s behind."""
-    return f"1 {thing}" if number == 1 else f"{number} {things or f'{thing}s'}"
+    """'1 row', '2,000 rows'; `things` where the plural is more than an s behind."""
+    return f"1 {thing}" if number == 1 else f"{number:,} {things or f'{thing}s'}"
+
+
+def nth_row(place: int) -> str:
+    """'row 6 (counted from 1)' of a table whose rows have places from 0, as people and spreadsheets count."""
+    return f"row {place + 1:,} (counted from 1)"
 
 
 def first_line(error: BaseException, otherwise: str = "") -> str:

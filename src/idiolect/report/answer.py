@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from idiolect.record.schema import Announced, MethodSummary
+from idiolect.record.words import counted
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.wording import gains_said, known, listed, plural, score_words, size, ties, upper, verdicts_said
+from idiolect.report.wording import gains_said, known, listed, score_words, size, ties, upper, verdicts_said
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
@@ -275,4 +276,4 @@ def _price(found: _Contest) -> str:
     trained = 0 if found.clients is None else int((~found.clients.held_out).sum())  # held-out ones never communicated
     each = f", {size(total / trained)} per client" if trained else ""
     delivered = " and the delivery of the models" if together.delivery_bytes else ""
-    return f"{together.method} communicates {size(total)} over {plural(together.rounds, 'round')}{delivered}{each}"
+    return f"{together.method} communicates {size(total)} over {counted(together.rounds, 'round')}{delivered}{each}"
