@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
-from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS
+from idiolect.data.kinds import DATE, DATES, EXACT, NUMBER, TEXT, TRUTH, WORDS
 from idiolect.data.task import label_name
 from idiolect.record.words import first_line, nth_row, option
 
@@ -131,7 +131,11 @@ class Column:
         if kind == TEXT:
             return pa.chunked_array([pa.array(self.texts, pa.string())])
         # true and false are the numbers 1 and 0
-        if self.kind == kind or (self.kind is not None and {self.kind, kind} == {NUMBER, TRUTH}):
+        if (
+            self.kind == kind
+            or (self.kind == DATE and kind in DATES)
+            or (self.kind is not None and {self.kind, kind} == {NUMBER, TRUTH})
+        ):
             return self.data
         raise RequestError(f"Column {self.name!r} must hold {WORDS[kind]}, got the type {self.data.type}; convert it.")
 

@@ -52,6 +52,7 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     learners = Learners(owner, names, (planned.parts == TRAIN) & ~planned.held_out[owner])
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
         fitted, preparation = _fit(columns, request, doubts.kept, task, learners)
+        fitted = fitted.with_dates(reading.dates)
         inputs, values = fitted.encode(columns, dtype), fitted.encode_targets(columns, dtype)
     _refuse_too_large(fitted, inputs, values)
     # doubts are about columns that became inputs: what was left out has been said already

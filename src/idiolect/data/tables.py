@@ -19,7 +19,18 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import Column, decoded
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
 from idiolect.data.delimited import Delimited, read_delimited
-from idiolect.data.kinds import DATE, KINDS, MISSING_MARKS, NUMBER, TEXT, Decision, convert, decide
+from idiolect.data.kinds import (
+    DATES,
+    DAY_FIRST,
+    KINDS,
+    MISSING_MARKS,
+    MONTH_FIRST,
+    NUMBER,
+    TEXT,
+    Decision,
+    convert,
+    decide,
+)
 from idiolect.record.words import first_line
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -37,6 +48,11 @@ class Reading(NamedTuple):
     written: pa.Table  # the cells before anything was guessed
     of_text: bool  # whether they come from a text file
     unnamed: tuple[str, ...] = ()  # columns of `written` that are an index of pandas without a name, not in `table`
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """The kinds of columns whose dates have the year last: in which order day and month stand."""
+        return {name: one.kind for name, one in self.decisions.items() if one.kind in (DAY_FIRST, MONTH_FIRST)}
 
 
 def read_table(source: object, kinds: Kinds | None = None) -> pa.Table:
@@ -170,7 +186,7 @@ def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, w
     decision = decide(name, distinct) if len(distinct) else Decision(TEXT)
     if decision.kind == NUMBER and marks:
         return Decision(NUMBER, f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers.")
-    return decision if decision.kind == DATE or decision.warning else Decision(TEXT)
+    return decision if decision.kind in DATES or decision.warning else Decision(TEXT)
 
 
 def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
