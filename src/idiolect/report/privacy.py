@@ -71,10 +71,10 @@ def _method_line(entry: MethodSent) -> str:
         return "nothing is sent"
     least, choosing = entry.rows_at_least, entry.rounds_to_choose
     chosen = f", after {counted(choosing, 'round')} to choose settings" if choosing else ""
-    chosen += f", for each of {entry.seeds} seeds" if entry.seeds > 1 else ""
+    chosen += f", for each of {counted(entry.seeds, 'seed')}" if entry.seeds > 1 else ""
     return (
         f"{counted(entry.uploads_in_all, 'upload')} in {counted(entry.rounds, 'round')}{chosen}, "
-        f"{size(entry.upload_bytes)}, each from {least.rows} rows at least (client {least.client})"
+        f"{size(entry.upload_bytes)}, each from {counted(least.rows, 'row')} at least (client {least.client})"
     )
 
 
