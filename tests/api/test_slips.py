@@ -10,6 +10,7 @@ import pytest
 
 import idiolect as il
 from idiolect.api.sentences import warn, with_arguments
+from idiolect.record.words import option
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,12 @@ def test_a_column_has_one_role():
         ("--drop age leaves it out", "drop=['age'] leaves it out"),
         ("--time day splits", "time='day' splits"),
         ("or --drop fewer.", "or drop= fewer."),
+        (f"{option('--time', 'admission date')} splits", "time='admission date' splits"),
+        (f"{option('--drop', 'a, b')} leaves", "drop=['a, b'] leaves"),
+        (option("--drop", 'the "one"') + " leaves", "drop=['the \"one\"'] leaves"),
+        (option("--split-column", "it's a part") + ", or", 'split_column="it\'s a part", or'),
+        (f"{option('--drop', 'x%')}.", "drop=['x%']."),
+        ("with --set 'data.preparation = \"local\"', or", 'with spec={"data.preparation": "local"}, or'),
         ("`idiolect run x --resume` goes on", "`idiolect run x --resume` goes on"),
     ],
 )

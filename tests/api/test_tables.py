@@ -32,6 +32,17 @@ def test_frames_hold_the_same_rows(small, form):
     assert table.data == {"source": "table", "client": "site", "target": "outcome"}
 
 
+def test_a_frame_and_its_file_are_the_same_table(small, tmp_path):
+    frame = pd.DataFrame(small.columns).sample(frac=1, random_state=1)
+    frame.to_parquet(tmp_path / "table.parquet")
+    wanted = list(small.columns)
+    assert il.read_table(frame, client="site", target="outcome").rows.column_names == wanted
+    beside = il.read_table(tmp_path / "table.parquet", client=frame["site"].rename("owner"), target="outcome")
+    assert beside.rows.column_names == [*wanted, "owner"]
+    named = frame.rename_axis("patient")
+    assert il.read_table(named, client="site", target="outcome").rows.column_names == [*wanted, "patient"]
+
+
 def test_arrays_become_columns_with_names(small):
     columns = small.columns
     inputs = np.stack([columns["age"], columns["dose"]], axis=1)

@@ -72,6 +72,16 @@ def test_dates_stay_as_days_with_a_warning():
     assert any("'when' holds dates" in text and "--drop when" in text for text in federation.warnings)
 
 
+def test_suggested_options_can_be_pasted():
+    days = [datetime.date(2024, 1, 1) + datetime.timedelta(int(day)) for day in DRAWS.integers(0, 99, ROWS)]
+    copy = np.tile(["north", "south", "west"], ROWS // 3)
+    federation = load(**{"admission date": days, "its clinic, ward": copy})
+    said = " ".join(federation.warnings)
+    assert "--time 'admission date' splits" in said
+    assert "--drop 'admission date' leaves" in said
+    assert """--drop '"its clinic, ward"' if""" in said
+
+
 @pytest.mark.parametrize(
     ("target", "leak", "settled"),
     [

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import feather
 
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import columns_of
 from idiolect.data.federation import Federation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import Split
-from idiolect.data.tables import read_table
+from idiolect.data.tables import read, read_table
 
 ROWS = 60
 
@@ -248,7 +249,7 @@ def test_group_column_keeps_groups_together():
         (patients(outcome=[1] * ROWS), {}, "always '1'"),
         (patients(outcome=[1.5] * ROWS), {}, "always 1.5"),
         (patients(hospital=["one"] * ROWS), {}, "at least 2 clients"),
-        (patients(bmi=[np.inf] * ROWS), {}, "infinite in row 0"),
+        (patients(bmi=[np.inf] * ROWS), {}, r"infinite in row 1 \(counted from 1\)"),
         (
             patients(age=[[1]] * ROWS),
             {"features": ["age", "bmi"]},
@@ -298,3 +299,49 @@ def test_categories_that_are_missing_are_said():
     rows = {"site": ["a", "b"] * 10, "stage": (["I", "II", None, "I"] * 5), "y": [float(one) for one in range(20)]}
     notes = " ".join(Federation.from_table(rows, client="site", target="y").notes)
     assert "Column 'stage' is text: one input for each of 2 values, and one for the " in notes
+
+
+def saved(folder, frame):
+    """The frame, and the same in files of both kinds that keep its index, and as an Arrow table."""
+    frame.to_parquet(folder / "table.parquet")
+    feather.write_feather(pa.Table.from_pandas(frame), folder / "table.feather")
+    return [frame, folder / "table.parquet", folder / "table.feather", pa.Table.from_pandas(frame)]
+
+
+def test_an_index_of_pandas_without_a_name_is_no_input(tmp_path):
+    frame = pd.DataFrame(patients()).sample(frac=1, random_state=1)
+    made = [Federation.from_table(one, client="hospital", target="outcome") for one in saved(tmp_path, frame)]
+    expected = Federation.from_table(frame.reset_index(drop=True), client="hospital", target="outcome")
+    assert {one.preprocessing.feature_names for one in made} == {expected.preprocessing.feature_names}
+    said = ["'__index_level_0__' is the unnamed index" in " ".join(one.notes) for one in made]
+    assert said == [False, True, True, True]
+    with pytest.raises(RequestError, match="pandas index without a name is left out"):
+        Federation.from_table(tmp_path / "table.parquet", client="hospital", target="__index_level_0__")
+
+
+def test_an_index_of_pandas_with_a_name_is_a_column(tmp_path):
+    named = pd.DataFrame(patients()).set_index("hospital")
+    for source in saved(tmp_path, named):
+        assert set(Federation.from_table(source, client="hospital", target="outcome").names) == {
+            "north",
+            "south",
+            "west",
+        }
+    both = pd.DataFrame(patients()).set_index(["hospital", np.arange(ROWS)])
+    for source in saved(tmp_path, both):
+        assert read_table(source).column_names == ["age", "bmi", "ward", "outcome", "hospital"]
+
+
+def test_answers_are_written_beside_all_that_a_file_has(tmp_path):
+    _, path, *_ = saved(tmp_path, pd.DataFrame(patients()).sample(frac=1, random_state=1))
+    reading = read(path)
+    assert reading.unnamed == ("__index_level_0__",)
+    assert reading.written.column_names == [*reading.table.column_names, *reading.unnamed]
+    # where it was an input of a run, its kind is known
+    assert "__index_level_0__" in read_table(path, {"__index_level_0__": "number"}).column_names
+
+
+@pytest.mark.parametrize("written", [b"{}", b"[]", b"{", b'{"index_columns": [{"kind": "range"}, 1]}'])
+def test_metadata_of_others_leaves_every_column(written):
+    table = pa.table(patients() | {"__index_level_0__": range(ROWS)}).replace_schema_metadata({"pandas": written})
+    assert "__index_level_0__" in read_table(table).column_names

@@ -94,7 +94,14 @@ def test_the_same_row_is_read_alike_whatever_else_is_in_the_file(tmp_path):
         (["007", "12", "3"], "string", "leading zeros as in '007'"),
         (["9007199254740993", "2", "3"], "string", "more digits"),
         (["0x10", "16", "3"], "string", ""),
-        (["1/2/2024", "3/4/2024", "5/6/2024"], "string", "more than one way"),
+        (["1/2/2024", "3/4/2024", "5/6/2024"], "string", "'1/2/2024' can be read in more than one way"),
+        (["08.08.2022", "06.11.2022"], "string", "'06.11.2022' can be read in more than one way"),
+        (["08.08.2022", "06.11.2022", "13.05.2020"], "timestamp[us]", "dates, day first as in '13.05.2020'"),
+        (["8/8/2022", "6/11/2022 09:30", "5/13/2020"], "timestamp[us]", "dates, month first as in '5/13/2020'"),
+        (["08.08.2022", "09.09.2022"], "timestamp[us]", ""),
+        (["13.05.2020", "05.13.2020"], "string", "do not stand in the same order"),
+        (["13.05.20", "14.05.20"], "string", "more than one way"),
+        (["32.05.2020", "14.05.2020"], "string", "same order"),
         (["1", "2", "3", "4", "5", "six"], "string", "'six' is not a number"),
         (["1,234", "5", "7"], "string", "decimal or a thousands comma"),
         (["5%", "7%", "12%"], "string", ""),
@@ -217,6 +224,30 @@ def test_integer_codes_become_categories_where_they_are_named(tmp_path):
     typed = {"c": ["a", "b"] * 20, "x": np.arange(40) % 4, "y": np.arange(40) // 3 % 2}
     federation = Federation.from_table(typed, client="c", target="y", categorical=["x"])
     assert federation.preprocessing.feature_names[:4] == ("x = 0", "x = 1", "x = 2", "x = 3")
+
+
+def test_the_order_of_day_and_month_is_kept_for_new_rows(tmp_path):
+    days = [f"{1 + r % 28:02d}.0{1 + r % 7}.2024" for r in range(60)]
+    lines = "".join(f"{'ab'[r % 2]},{day},{r * 7 % 13},{r // 3 % 2}\n" for r, day in enumerate(days))
+    path = write(tmp_path, "site,when,x,ill\n" + lines)
+    federation = Federation.from_table(path, client="site", target="ill")
+    assert any("day first" in note for note in federation.notes)
+    assert not any("text" in warning for warning in federation.warnings)
+    recipe = Preprocessing.from_json(federation.preprocessing.to_json())
+    assert recipe.kinds["when"] == "date, day first"
+    alone = read_table(write(tmp_path, "when,x\n05.04.2024,1\n", "new.csv"), recipe.kinds)
+    assert alone["when"].to_pylist() == [datetime.datetime(2024, 4, 5)]
+    typed = {"when": [datetime.date(2024, 4, 5)], "x": [1]}
+    same = [recipe.apply(source, np.float64) for source in (alone, typed, {"when": ["2024-04-05"], "x": [1]})]
+    np.testing.assert_array_equal(same[0], same[1])
+    np.testing.assert_array_equal(same[0], same[2])
+    with pytest.raises(RequestError, match=r"row 1 \(counted from 1\) has '04/13/2024'"):
+        recipe.apply({"when": ["04/13/2024"], "x": [1]})
+
+
+def test_rows_are_counted_from_one(tmp_path):
+    with pytest.raises(RequestError, match=r"must hold numbers, but row 2 \(counted from 1\) has 'old'"):
+        read_table(write(tmp_path, "site,age\na,3\nb,old\n"), {"age": "number"})
 
 
 def test_new_rows_are_doubted(tmp_path):

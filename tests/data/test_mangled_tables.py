@@ -327,4 +327,4 @@ def test_ten_thousand_clients_of_one_row_are_read_quickly(tmp_path):
     federation = Federation.from_table(tmp_path / "table.csv", client="client", target="y")
     assert time.perf_counter() - began < 10
     assert federation.clients == 10_000
-    assert any("10000 clients have a single row each" in note for note in federation.notes)
+    assert any("10,000 clients have a single row each" in note for note in federation.notes)

@@ -99,7 +99,7 @@ def test_an_empty_client_is_filled_with_a_label_it_holds_first():
     labels = np.array([0] * 50 + [1] * 2)
     partition = labels_per_client(labels, 6, (1, 2), seed=2)
     check(partition, 52, 6)
-    assert "1 clients without rows got one of a label they hold from a larger client." in partition.notes
+    assert "1 client without rows got one of a label they hold from a larger client." in partition.notes
     assert not any("moved" in note for note in partition.notes)
 
 

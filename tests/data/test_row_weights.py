@@ -62,10 +62,10 @@ def changed(place, value):
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (changed(3, -1.0), ("'w'", "row 3", "-1")),
-        (changed(4, None), ("'w'", "row 4", "no weight")),
-        (changed(5, float("inf")), ("'w'", "row 5")),
-        ([str(value) for value in changed(6, "heavy")], ("'w'", "row 6", "'heavy'")),
+        (changed(3, -1.0), ("'w'", "row 4 (counted from 1)", "-1")),
+        (changed(4, None), ("'w'", "row 5", "no weight")),
+        (changed(5, float("inf")), ("'w'", "row 6")),
+        ([str(value) for value in changed(6, "heavy")], ("'w'", "row 7", "'heavy'")),
         ([1.0] * ROWS + [0.0] * ROWS, ("'w'", "positive sum", "'b'")),
         ([1.0] * ROWS + [0.0] * 6 + [1.0] * 4, ("training row of positive weight", "all 6", "'b'")),
     ],
@@ -78,7 +78,7 @@ def test_wrong_weights_are_refused(weights, words):
 
 
 def test_rows_are_named_as_the_table_numbers_them():
-    with pytest.raises(RequestError, match="row 3 has -1"):
+    with pytest.raises(RequestError, match=r"row 4 \(counted from 1\) has -1"):
         made(changed(3, -1.0), site=[None, "a", None] + ["a"] * 7 + ["b"] * ROWS)
     found = made(changed(0, None), site=[None] + ["a"] * 9 + ["b"] * ROWS)  # the row is dropped with its weight
     assert found.train.counts.sum() == 11

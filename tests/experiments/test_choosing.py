@@ -43,6 +43,13 @@ def line(done, label):
     return next(entry for entry in done.summary.methods if entry.method == label)
 
 
+def test_what_is_said_of_training_alone_is_what_was_trained(chosen):
+    found = kept(chosen, "local")
+    assert found["sentence"].startswith("each client as far as its own validation rows choose: step size per client")
+    assert f", {found['rounds']} rounds, by squared error on validation rows" in found["sentence"]
+    assert found["sentence"].count(" rounds, ") == 1
+
+
 @pytest.mark.parametrize("label", ["local", "fedavg", "ditto"])
 def test_the_best_candidate_is_the_one_that_is_fitted(chosen, label):
     found = kept(chosen, label)

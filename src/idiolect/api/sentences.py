@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,7 +19,8 @@ _WORDS = re.compile(
     r"""(?P<command>`idiolect[^`]*`)                                   # stays: it is for a terminal
     | --set\ (?P<quote>['"])(?P<key>[\w.]+)\ =\ (?P<value>.+?)(?P=quote)
     | --(?P<choice>model|task)\ (?P<chosen>personal|shared|auto|classification|regression|counts)\b
-    | --(?P<column>drop|time|split-column)\ (?P<name>(?!with\b|fewer\b|or\b|if\b)\w[\w.-]*\b)
+    | --(?P<column>drop|time|split-column)\ (?:(?P<quoted>'[^']*'(?:"'"'[^']*')*)    # as `words.option` writes it
+        |(?P<name>(?!with\b|fewer\b|or\b|if\b)\w[\w.-]*\b))
     | (?<![\w-])--(?P<option>[a-z](?:[a-z0-9-]*[a-z0-9])?)""",
     re.VERBOSE,
 )
@@ -50,8 +53,9 @@ def _argument(found: re.Match[str]) -> str:
     if found["choice"]:
         return f"{found['choice']}={found['chosen']!r}"
     if found["column"]:
-        named = repr(found["name"]) if found["column"] != "drop" else repr([found["name"]])
-        return f"{found['column'].replace('-', '_')}={named}"
+        name = found["name"] or shlex.split(found["quoted"])[0]
+        named = next(csv.reader([name])) if found["column"] == "drop" else name
+        return f"{found['column'].replace('-', '_')}={named!r}"
     return f"{_NAMES.get(found['option'], found['option'].replace('-', '_'))}="
 
 

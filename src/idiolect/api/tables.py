@@ -116,7 +116,7 @@ def to_arrow(source: Source, **beside: Column) -> pa.Table:
 
     # a text file is read as texts first; what was typed already, a frame or Parquet, keeps its types
     reading = read(_columns_of(source) if _is_array(source) else source)
-    table = reading.table if reading.of_text else reading.written
+    table = reading.table if reading.of_text else reading.written.drop_columns(list(reading.unnamed))
     for role, values in beside.items():
         if isinstance(values, str):
             continue

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from idiolect.cli import output
+from idiolect.record.words import counted
 from idiolect.visible import one_line
 
 if TYPE_CHECKING:
@@ -93,9 +94,8 @@ class Bar:
         if done is not None and (trained is None or trained.method != done.method):
             split = "" if self._splits == 1 else f"split {self._split}: "
             left = self._left(done.overall)
-            output.remark(
-                f"{split}{done.method}: {done.rounds} rounds; {100 * done.overall:.0f} % of all{left and ', '}{left}."
-            )
+            rounds, part = counted(done.rounds, "round"), f"{100 * done.overall:.0f} % of all"
+            output.remark(f"{split}{done.method}: {rounds}; {part}{left and ', '}{left}.")
         self._trained = None if self._quiet or self._progress is not None else trained
 
     def _left(self, overall: float) -> str:

@@ -50,8 +50,9 @@ def predict(
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
     from idiolect.core.importing import own_code
     from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.predict import check_out, count_rows, write_answers
+    from idiolect.experiments.predict import check_out, write_answers
     from idiolect.experiments.predict import predict as answer
+    from idiolect.record.words import counted
 
     if out is not None:
         check_out(out)
@@ -69,7 +70,7 @@ def predict(
         answers = answer(run, table, method, seed, **options, say=printing.say)
     if out is not None:
         write_answers(answers, out)
-        printing.say(f"{count_rows(answers.num_rows)} answered in {out}.")
+        printing.say(f"{counted(answers.num_rows, 'row')} answered in {out}.")
     elif as_json:
         put(printing.as_format, str, answers.to_pylist)
     else:

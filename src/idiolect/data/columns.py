@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
-from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS
+from idiolect.data.kinds import DATE, DATES, EXACT, NUMBER, TEXT, TRUTH, WORDS
 from idiolect.data.task import label_name
-from idiolect.record.words import first_line
+from idiolect.record.words import first_line, nth_row, option
 
 DAY_MICROSECONDS = 86_400_000_000
 _TYPES = {  # kind -> tests of pyarrow.types; a column of nulls is one of numbers that are all missing
@@ -56,7 +56,7 @@ class Column:
         if self.kind is None or self.kind == TEXT:
             raise RequestError(
                 f"Column {self.name!r} must hold numbers, got the type {data.type}; convert it, or leave it out with "
-                f"--drop {self.name} (data.drop in a spec)."
+                f"{option('--drop', self.name)} (data.drop in a spec)."
             )
         try:
             if self.kind == TRUTH:
@@ -72,7 +72,7 @@ class Column:
         infinite = np.flatnonzero(np.isinf(values))
         if infinite.size:
             raise RequestError(
-                f"Column {self.name!r} is infinite in row {infinite[0]}; correct it or mark it as missing."
+                f"Column {self.name!r} is infinite in {nth_row(infinite[0])}; correct it or mark it as missing."
             )
         return values / DAY_MICROSECONDS if self.kind == DATE else values
 
@@ -131,7 +131,11 @@ class Column:
         if kind == TEXT:
             return pa.chunked_array([pa.array(self.texts, pa.string())])
         # true and false are the numbers 1 and 0
-        if self.kind == kind or (self.kind is not None and {self.kind, kind} == {NUMBER, TRUTH}):
+        if (
+            self.kind == kind
+            or (self.kind == DATE and kind in DATES)
+            or (self.kind is not None and {self.kind, kind} == {NUMBER, TRUTH})
+        ):
             return self.data
         raise RequestError(f"Column {self.name!r} must hold {WORDS[kind]}, got the type {self.data.type}; convert it.")
 

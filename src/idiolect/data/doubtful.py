@@ -12,6 +12,7 @@ import numpy as np
 from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, NUMBER, TEXT, TRUTH
 from idiolect.data.split import SPELLINGS
+from idiolect.record.words import option
 
 FEWEST_ROWS = 10  # with fewer rows, values that are all different say nothing
 SETTLING_ROWS = 30  # with fewer training rows, a column may settle the target by chance
@@ -53,8 +54,8 @@ def doubt_features(columns: Mapping[str, Column], features: list[str], named: Se
             doubts.warnings.append(f"Column {name!r} numbers the rows; it was kept because no other input is left.")
     dates = [name for name in doubts.kept if columns[name].kind == DATE]
     doubts.warnings.extend(
-        f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
-        f"--drop {name} leaves it out."
+        f"Column {name!r} holds dates, read as days since 1970; {option('--time', name)} splits by time instead, "
+        f"{option('--drop', name)} leaves it out."
         for name in dates
     )
     return doubts
@@ -65,11 +66,11 @@ def _reason(column: Column, first: bool) -> str | None:
     name = column.name
     if column.kind is None:
         return None  # cannot be an input at all, which is said when the column is fitted
-    keep = f"keep it by naming the inputs with --features, {name} among them"
+    keep = f"keep it by naming the inputs with --features, {name!r} among them"
     if _is_split(column):
         return (
             f"Column {name!r} looks like a split into training and test rows and was left out; use it with "
-            f"--split-column {name}, or {keep}."
+            f"{option('--split-column', name)}, or {keep}."
         )
     if _is_row_number(column, first):
         return f"Column {name!r} has another whole number in every row, as an index has, and was left out; {keep}."
@@ -113,7 +114,7 @@ def client_copy_warnings(columns: Sequence[Column], owner: np.ndarray) -> list[s
         return []
     return [
         f"Column {column.name!r} has one value per client, so that it names the client in another way: one model for "
-        f"all can tell clients apart by it; leave it out with --drop {column.name} if that is not meant."
+        f"all can tell clients apart by it; leave it out with {option('--drop', column.name)} if that is not meant."
         for column in columns
         if column.codes.max() + 1 == clients
         and len(np.unique(owner.astype(np.int64) * clients + column.codes)) == clients
@@ -132,7 +133,7 @@ def settling_warnings(columns: Sequence[Column], targets: np.ndarray, training: 
     found = [(column.name, settles(column.take(chosen), targets[chosen])) for column in columns]
     return [
         f"Column {name!r} alone settles the target ({how}): is it known before the target is? "
-        f"If not, leave it out with --drop {name}."
+        f"If not, leave it out with {option('--drop', name)}."
         for name, how in found
         if how
     ]

@@ -228,8 +228,10 @@ class Federation:
         train, validate, test = (len(part.targets) for part in (self.train, self.validation, self.test))
         shape = " x ".join(map(str, self.input_shape)) or "1"
         sentences = [
-            f"{self.clients} clients hold {rows} rows: at least {least}, median {median:g}, at most {most}.",
-            f"{train} rows train, {validate} validate, {test} test.",
+            f"{counted(self.clients, 'client holds', 'clients hold')} {counted(int(rows), 'row')}: at least {least:,}, "
+            f"median {median:g}, at most {most:,}.",
+            f"{counted(train, 'row trains', 'rows train')}, {counted(validate, 'validates', 'validate')}, "
+            f"{counted(test, 'tests', 'test')}.",
             f"Each row has {shape} {'input' if shape == '1' else 'inputs'}.",
         ]
         if self.task.kind == "classification":

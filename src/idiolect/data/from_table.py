@@ -25,7 +25,7 @@ from idiolect.data.split import TEST, TRAIN, Plan, Split, plan
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read, require_columns
 from idiolect.data.target_columns import prepare_targets
-from idiolect.record.words import counted
+from idiolect.record.words import counted, nth_row
 
 
 def federation_from_table(cls: type[Federation], source: object, request: TableRequest, dtype: DTypeLike) -> Federation:
@@ -45,13 +45,14 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     if request.weight is not None:
         # from the whole table, so that a refusal names rows as they stand there
         weights = _read_weights(Column(request.weight, reading.table.column(request.weight)))[kept]
-        check_weights(weights, f"The weight column {request.weight!r}", lambda row: f"row {kept[row]}", owner, names)
+        check_weights(weights, f"The weight column {request.weight!r}", lambda row: nth_row(kept[row]), owner, names)
         notes += weight_notes(weights, f"Column {request.weight!r}")
     planned, groups = plan_rows(columns, request, owner, names)
     # held-out clients do not train, so that nothing may be learnt from them, not even a mean
     learners = Learners(owner, names, (planned.parts == TRAIN) & ~planned.held_out[owner])
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
         fitted, preparation = _fit(columns, request, doubts.kept, task, learners)
+        fitted = fitted.with_dates(reading.dates)
         inputs, values = fitted.encode(columns, dtype), fitted.encode_targets(columns, dtype)
     _refuse_too_large(fitted, inputs, values)
     # doubts are about columns that became inputs: what was left out has been said already
@@ -137,7 +138,7 @@ def _read_weights(column: Column) -> np.ndarray:
         if column.kind == TEXT:
             texts = list(enumerate(column.texts))
             row, text = next((pair for pair in texts if not is_number((pair[1] or "0").strip())), texts[0])
-            what = f"row {row} has {text!r}"
+            what = f"{nth_row(row)} has {text!r}"
         raise RequestError(
             f"The weight column {column.name!r} must hold finite numbers of at least 0, but {what}; correct it, or "
             "name another column."

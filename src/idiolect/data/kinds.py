@@ -12,10 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
+from idiolect.record.words import nth_row
 
 NUMBER, TRUTH, DATE, TEXT = "number", "truth", "date", "text"
-KINDS = (NUMBER, TRUTH, DATE, TEXT)
-WORDS = {NUMBER: "numbers", TRUTH: "true or false", DATE: "dates"}  # for what must be in a column
+DAY_FIRST, MONTH_FIRST = "date, day first", "date, month first"  # dates that are written as 31.01.2024 or 01/31/2024
+DATES = (DATE, DAY_FIRST, MONTH_FIRST)
+KINDS = (NUMBER, TRUTH, *DATES, TEXT)
+WORDS = {  # for what must be in a column
+    NUMBER: "numbers",
+    TRUTH: "true or false",
+    DATE: "dates such as 2024-01-31",
+    DAY_FIRST: "dates such as 2024-01-31 or 31.01.2024",
+    MONTH_FIRST: "dates such as 2024-01-31 or 01/31/2024",
+}
 MISSING_MARKS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 MOSTLY = 0.8  # of the different values
 EXACT = 2**53  # whole numbers beyond it cannot be told apart in double precision
@@ -27,6 +36,8 @@ _WHOLE = r"[+-]?[0-9]+"
 _LEADING_ZERO = r"[+-]?0[0-9].*"
 _LONG = r"[+-]?0*[1-9][0-9]{15,}"  # sixteen digits or more: perhaps beyond 2^53
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+_CLOCK = "(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)?"
+_YEAR_LAST = rf"([0-9]{{1,2}})([/.-])([0-9]{{1,2}})([/.-])([0-9]{{4}})({_CLOCK})"
 _AMBIGUOUS_DATE = r"[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}(?:[T ].*)?"
 _TRUTHS = {"true": True, "false": False}
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
@@ -44,7 +55,8 @@ class Decision(NamedTuple):
 def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: bool = False) -> Decision:
     """The kind of a column with these different values (trimmed texts, none missing).
 
-    All true or false: truth. All dates as 2024-01-31: dates. All numbers: numbers, unless the column stands in quotes
+    All true or false: truth. All dates as 2024-01-31, or with the year last in an order of day and month that one of
+    them settles for all: dates. All numbers: numbers, unless the column stands in quotes
     (and others do not), has leading zeros, or has whole numbers beyond 2^53, which are names. Otherwise: texts.
     """
     # True, TRUE, true and so on: a column of truths has few different spellings, and longer ones need no look
@@ -56,16 +68,44 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
         return _numbers_or_names(name, distinct, quoted)
     if _first(distinct, _DATE, matching=False) is None and None not in map(_moment, distinct.to_pylist()):
         return Decision(DATE)
-    return Decision(TEXT, warning=_slip(name, distinct, numbers))
+    return _year_last(name, distinct) or Decision(TEXT, warning=_slip(name, distinct, numbers))
+
+
+def _year_last(name: str, distinct: pa.Array) -> Decision | None:
+    """Dates as 31.01.2024 where all of them can be read in one order of day and month alone; else None."""
+    if _first(distinct, _YEAR_LAST, matching=False) is not None:
+        return None
+    texts = distinct.to_pylist()
+    orders = [
+        kind for kind in (DAY_FIRST, MONTH_FIRST) if all(_READERS[kind](text, False) is not None for text in texts)
+    ]
+    if len(orders) == 2:  # where day and month are equal in all of them, the order is not known but not needed
+        return None if _either_way(texts) else Decision(DATE)
+    if not orders:
+        return None
+    other = DAY_FIRST if orders == [MONTH_FIRST] else MONTH_FIRST
+    shown = next(text for text in texts if _READERS[other](text, False) is None)
+    return Decision(orders[0], f"Column {name!r} is read as dates, {orders[0].split(', ')[1]} as in {_short(shown)}.")
+
+
+def _either_way(texts: Sequence[str]) -> str | None:
+    """The first date that is another one with the month first."""
+    return next((one for one in texts if None not in (found := _both_ways(one)) and found[0] != found[1]), None)
+
+
+def _both_ways(text: str) -> tuple[int | None, int | None]:
+    return _day_first(text), _month_first(text)
 
 
 def _slip(name: str, distinct: pa.Array, numbers: pa.Array) -> str:
     """A warning where texts look like something else that was written in an unusual way."""
     if _first(distinct, _AMBIGUOUS_DATE, matching=False) is None:
-        return (
-            f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be read in more "
-            "than one way; write them as 2024-01-31."
-        )
+        texts = distinct.to_pylist()
+        shown = _either_way(texts)
+        why = f"{_short(shown or texts[0])} can be read in more than one way"
+        if shown is None and _first(distinct, _YEAR_LAST, matching=False) is None:
+            why = "day and month do not stand in the same order everywhere"
+        return f"Column {name!r} looks like dates but is read as text: {why}; write them as 2024-01-31."
     comma = _first(distinct, _COMMA_NUMBER)
     if comma is not None and _first(distinct, _number_pattern(True), matching=False) is None:
         return (
@@ -150,10 +190,9 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
     if None in found:
         wrong = values[found.index(None)]
         row = encoded.indices.to_pylist().index(found.index(None))
-        words = f"{WORDS[kind]} such as 2024-01-31" if kind == DATE else WORDS[kind]
         raise RequestError(
-            f"Column {name!r} must hold {words}, but row {row} has {_short(wrong)}; correct it, or leave the cell "
-            f"empty to count it as missing."
+            f"Column {name!r} must hold {WORDS[kind]}, but {nth_row(row)} has {_short(wrong)}; correct it, or "
+            "leave the cell empty to count it as missing."
         )
     return pa.chunked_array([_typed(found, kind).take(encoded.indices)])
 
@@ -199,12 +238,45 @@ def _moment(text: str, decimal_comma: bool = False) -> int | None:
     return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
-_READERS: dict[str, Callable[[str, bool], float | int | None]] = {NUMBER: _number, TRUTH: _truth, DATE: _moment}
+def _ordered(text: str, day: int, month: int) -> int | None:
+    """The moment of a date with the year last whose day and month stand at these places; None where it is none."""
+    parts = re.fullmatch(_YEAR_LAST, text)
+    if parts is None or parts[2] != parts[4]:
+        return None
+    return _moment(f"{parts[5]}-{parts[month]:0>2}-{parts[day]:0>2}{parts[6]}")
+
+
+def _date(text: str, decimal_comma: bool) -> int | None:
+    """A date that can be read in one way only: the year first, or day and month equal."""
+    found = _moment(text)
+    if found is None:
+        first, second = _both_ways(text)
+        found = first if first == second else None
+    return found
+
+
+def _day_first(text: str, decimal_comma: bool = False) -> int | None:
+    found = _ordered(text, 1, 3)
+    return _moment(text) if found is None else found
+
+
+def _month_first(text: str, decimal_comma: bool = False) -> int | None:
+    found = _ordered(text, 3, 1)
+    return _moment(text) if found is None else found
+
+
+_READERS: dict[str, Callable[[str, bool], float | int | None]] = {
+    NUMBER: _number,
+    TRUTH: _truth,
+    DATE: _date,
+    DAY_FIRST: _day_first,
+    MONTH_FIRST: _month_first,
+}
 
 
 def _typed(found: Sequence[float | int | None], kind: str) -> pa.Array:
     """What the readers gave, in the kind's Arrow type."""
-    if kind == DATE:
+    if kind in DATES:
         return pa.array(found, pa.timestamp("us"))
     # a column that was truths where it was learnt may hold 0 and 1 in another file: then all become numbers
     plain = bool if kind == TRUTH else int

@@ -316,7 +316,8 @@ def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray
             counts[client] += 1
             assignment[row] = client
             filled += 1
-    return [f"{filled} clients without rows got one of a label they hold from a larger client."] if filled else []
+    one, several = "client without rows", "clients without rows"
+    return [f"{counted(filled, one, several)} got one of a label they hold from a larger client."] if filled else []
 
 
 def _filled(assignment: np.ndarray, clients: int, notes: list[str], at_least: int = 1) -> Partition:
@@ -334,6 +335,7 @@ def _filled(assignment: np.ndarray, clients: int, notes: list[str], at_least: in
         ends[donor] -= 1
         assignment[order[ends[donor]]] = client
     moved = (
-        f"{len(moves)} rows were moved from the largest clients so that {short.size} others hold at least {at_least}."
+        f"{counted(len(moves), 'row was', 'rows were')} moved from the largest clients so that "
+        f"{counted(short.size, 'other holds', 'others hold')} at least {at_least}."
     )
     return Partition(assignment, (*notes, moved))

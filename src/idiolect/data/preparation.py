@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from idiolect.record.words import counted
+
 FEDERATED, LOCAL, GIVEN = "federated", "local", "given"
 WAYS = {
     FEDERATED: "all clients are scaled alike, by sums over clients",
@@ -165,13 +167,14 @@ def sentences(preparation: Preparation, names: Sequence[str] = ()) -> list[str]:
     if not preparation.sent:
         return ["Preparation: nothing was sent."]
     upload = preparation.upload_bytes
-    each = f"{upload.min()} bytes" if upload.min() == upload.max() else f"{upload.min()} to {upload.max()} bytes"
+    each = counted(int(upload.max()), "byte")
+    each = each if upload.min() == upload.max() else f"{upload.min():,} to {each}"
     least = int(preparation.rows.argmin())
     whose = f" (client {names[least]!r})" if len(names) else ""
     return [
         f"Preparation ({WAYS[preparation.way]}): before round 0 each client sent {each} about "
-        f"{len(preparation.sent)} columns and received {preparation.download_bytes}, "
-        f"computed from {preparation.rows[least]} training rows at least{whose}."
+        f"{counted(len(preparation.sent), 'column')} and received {preparation.download_bytes:,}, "
+        f"computed from {counted(int(preparation.rows[least]), 'training row')} at least{whose}."
     ]
 
 
@@ -185,5 +188,5 @@ def small_client_warnings(preparation: Preparation, names: Sequence[str]) -> lis
     return [
         f"Preparation sends sums of each client's training rows, and of fewer than {LEAST_ROWS} rows these tell the "
         f"values of every column of numbers: client {whose}{rest}. Scale each client by its own rows with "
-        'data.preparation = "local", or give the ranges with "given".'
+        "--set 'data.preparation = \"local\"', or give the ranges in a recipe (data.recipe in a spec)."
     ]

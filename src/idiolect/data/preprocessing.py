@@ -105,6 +105,17 @@ class Preprocessing:
             **client,
         }
 
+    def with_dates(self, kinds: Mapping[str, str]) -> Preprocessing:
+        """The same where columns of dates are written in these ways, so that new rows are read alike."""
+        columns = tuple(
+            dataclasses.replace(one, kind=kinds[one.name])
+            if isinstance(one, NumberColumn) and one.name in kinds
+            else one
+            for one in self.columns
+        )
+        target = tuple(kinds.get(name, kind) for name, kind in zip(self.target.names, self.target.kinds))
+        return dataclasses.replace(self, columns=columns, target=dataclasses.replace(self.target, kinds=target))
+
     def apply(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs (rows, features) for rows of any table source; the target column is not needed."""
         return self.encode(self._read(table), dtype)
@@ -131,7 +142,7 @@ class Preprocessing:
             said = "A row has no client" if new[0] is None else f"Client {new[0]!r} is new"
             raise RequestError(
                 f"{said}, and in this run each client is scaled by its own training rows; only clients that trained "
-                'can be answered, or train with preparation = "federated".'
+                "can be answered, or train with --set 'data.preparation = \"federated\"'."
             )
         numbered = {name: place for place, name in enumerate(self.own)}
         # from a dictionary to an array, so that rows take their scales by number

@@ -55,7 +55,8 @@ def site_sums(source: object, request: TableRequest, count_classes: bool) -> Sit
     training = planned.parts == TRAIN
     found = {name: _summary(columns[name].take(training)) for name in doubts.kept}
     targets, counts = _sums_of_targets(columns, request.targets, task, training)
-    kinds = {name: columns[name].kind or TEXT for name in (*found, *request.targets) if columns[name].present}
+    there = [name for name in (*found, *request.targets) if columns[name].present]
+    kinds = {name: reading.dates.get(name, columns[name].kind or TEXT) for name in there}
     rows = {word: int((planned.parts == part).sum()) for part, word in enumerate(PARTS)}
     return SiteSums(task, rows, kinds, found, targets, counts if count_classes else {})
 

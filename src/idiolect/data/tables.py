@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,24 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import Column, decoded
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
 from idiolect.data.delimited import Delimited, read_delimited
-from idiolect.data.kinds import DATE, KINDS, MISSING_MARKS, NUMBER, TEXT, Decision, convert, decide
+from idiolect.data.kinds import (
+    DATES,
+    DAY_FIRST,
+    KINDS,
+    MISSING_MARKS,
+    MONTH_FIRST,
+    NUMBER,
+    TEXT,
+    Decision,
+    convert,
+    decide,
+)
 from idiolect.record.words import first_line
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
 Kinds = Mapping[str, str]
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # what Arrow calls an index of pandas that has no name
 
 
 class Reading(NamedTuple):
@@ -34,6 +47,12 @@ class Reading(NamedTuple):
     decisions: dict[str, Decision]  # about columns of texts
     written: pa.Table  # the cells before anything was guessed
     of_text: bool  # whether they come from a text file
+    unnamed: tuple[str, ...] = ()  # columns of `written` that are an index of pandas without a name, not in `table`
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """The kinds of columns whose dates have the year last: in which order day and month stand."""
+        return {name: one.kind for name, one in self.decisions.items() if one.kind in (DAY_FIRST, MONTH_FIRST)}
 
 
 def read_table(source: object, kinds: Kinds | None = None) -> pa.Table:
@@ -42,7 +61,7 @@ def read_table(source: object, kinds: Kinds | None = None) -> pa.Table:
     Frames: a pyarrow Table, a pandas DataFrame, a mapping of columns, anything with `__arrow_c_stream__`.
     `kinds` says what columns hold ("number", "truth", "date", "text"; see `Preprocessing.kinds`), so that a row is
     read alike whatever else is in the file; the kind of other columns of a text file is decided by `kinds.decide`.
-    Empty cells, '?', 'NA' and not-a-number are missing values.
+    Empty cells, '?', 'NA' and not-a-number are missing values. An index of pandas is a column where it has a name.
     """
     return read(source, kinds).table
 
@@ -58,17 +77,24 @@ def read(source: object, kinds: Kinds | None = None) -> Reading:
     else:
         content, what = _from_frame(source), "The table"
     written = content if isinstance(content, Delimited) else None
-    table, notes = _name_columns(content.table if isinstance(content, Delimited) else content, what)
+    cells = content.table if isinstance(content, Delimited) else content
+    index = _unnamed_index(cells, kinds)
+    table, notes = _name_columns(cells, what)
     if table.num_rows == 0:
         raise RequestError(f"{what} has no rows; a federation needs at least one row per client.")
-    return _read_columns(table, kinds, written)._replace(notes=(*(written.notes if written else ()), *notes))
+    notes.extend(f"Column {name!r} is the unnamed index of a pandas frame, and was left out." for name in index)
+    found = _read_columns(table.drop_columns(index), kinds, written)
+    # answers are written beside all that a file has, its index too
+    return found._replace(notes=(*(written.notes if written else ()), *notes), written=table, unnamed=tuple(index))
 
 
 def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None:
     """Raise RequestError with the nearest column name unless every name is a column."""
     for name in names:
         if name not in table.column_names:
-            raise RequestError(f"The {purpose} column {name!r} is not in the table.{nearest(name, table.column_names)}")
+            index = _UNNAMED_INDEX.fullmatch(name)
+            hint = " A pandas index without a name is left out." if index else nearest(name, table.column_names)
+            raise RequestError(f"The {purpose} column {name!r} is not in the table.{hint}")
 
 
 def check_roles(
@@ -107,6 +133,17 @@ def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
     if doubled:
         raise RequestError(f"{what} has more than one column named {doubled[0]!r}; rename one of them.")
     return table.rename_columns(names), notes
+
+
+def _unnamed_index(table: pa.Table, kinds: Kinds) -> list[str]:
+    """Columns that hold an index of pandas without a name; not those whose kind is known, which were inputs before."""
+    try:
+        index = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    except (ValueError, AttributeError):  # metadata that something else than pandas wrote
+        return []
+    # an index of consecutive numbers is no column but a description
+    named = {name for name in index if isinstance(name, str) and _UNNAMED_INDEX.fullmatch(name)}
+    return [name for name in table.column_names if name in named and name not in kinds]
 
 
 def _read_columns(table: pa.Table, kinds: Kinds, written: Delimited | None) -> Reading:
@@ -149,7 +186,7 @@ def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, w
     decision = decide(name, distinct) if len(distinct) else Decision(TEXT)
     if decision.kind == NUMBER and marks:
         return Decision(NUMBER, f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers.")
-    return decision if decision.kind == DATE or decision.warning else Decision(TEXT)
+    return decision if decision.kind in DATES or decision.warning else Decision(TEXT)
 
 
 def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
@@ -191,7 +228,9 @@ def _from_frame(source: object) -> pa.Table:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # column names that are no texts are written as texts
             if type(source).__module__.partition(".")[0] == "pandas":
-                return pa.Table.from_pandas(source, preserve_index=False)
+                # with a named index, as pandas writes it to a file; any other may hold what no column can
+                named = any(name is not None for name in source.index.names)  # type: ignore[attr-defined]
+                return pa.Table.from_pandas(source, preserve_index=None if named else False)
             if isinstance(source, Mapping):
                 return pa.table({str(name): column for name, column in source.items()})
             if hasattr(source, "__arrow_c_stream__"):

@@ -22,6 +22,7 @@ from idiolect.core.kinds import Listens
 from idiolect.core.mixing import Discrepancies, Neighbours
 from idiolect.data.federation import Federation, take_rows
 from idiolect.experiments.spec import CollaborationSpec
+from idiolect.record.words import counted
 from idiolect.theory import all_for_all
 from idiolect.theory.constants import Constants
 from idiolect.theory.convex import ConvexLoss
@@ -81,7 +82,7 @@ def _from_models(_: CollaborationSpec, federation: Federation) -> Collaboration:
             f'[collaboration] source = "models" sends sums over at least {least} rows, and the largest client has '
             f'{sample.counts.max(initial=0)} training rows; use source = "mixture" or "file".'
         )
-    told += f"; {silent} clients of fewer than {least} rows sent nothing" if silent else ""
+    told += f"; {counted(silent, 'client')} of fewer than {least} rows sent nothing" if silent else ""
     with one_thread():
         learned = learn_in_blocks(heard, PENALTY)
     listener = np.repeat(np.arange(federation.clients), [len(others) for others in learned.members])

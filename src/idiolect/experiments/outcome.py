@@ -30,6 +30,7 @@ from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval
 from idiolect.metrics.verdicts import VERDICTS
 from idiolect.record import schema as record
 from idiolect.record.codec import from_json, to_json
+from idiolect.record.words import counted
 
 NAMED = 10  # clients without a score that are named; more are counted
 SPLITS = ("train", "validation", "test")
@@ -246,9 +247,10 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     if not absent.size:
         return None
     empty = federation.test.counts[absent] == 0
+    one, undefined = absent.size == 1, _WHY.get(scores[0], "do not define it")
     reasons = {
-        f"{empty.sum()} have no test row": empty.any(),
-        f"the test rows of {(~empty).sum()} {_WHY.get(scores[0], 'do not define it')}": not empty.all(),
+        "it has no test row" if one else counted(int(empty.sum()), "has no test row", "have no test row"): empty.any(),
+        f"{'its test rows' if one else f'the test rows of {(~empty).sum():,}'} {undefined}": not empty.all(),
     }
     why = "; ".join(text for text, holds in reasons.items() if holds)
     tested = federation.test.counts > 0
@@ -262,8 +264,8 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
         count=int(absent.size),
         reason=why,
         sentence=(
-            f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {why}. Means "
-            f"are over the other {federation.clients - absent.size}.{beside}"
+            f"{absent.size:,} of {counted(federation.clients, 'client')} {'has' if one else 'have'} no "
+            f"{scores[0]} ({shown}): {why}. Means are over the other {federation.clients - absent.size:,}.{beside}"
         ),
     )
 

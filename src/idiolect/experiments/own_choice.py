@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.engines.stopping import has_converged
+from idiolect.engines.stopping import needs_no_more
 from idiolect.experiments.folds import cross_fitted
 from idiolect.experiments.lanes import Lane, every_round
 from idiolect.theory.constants import Constants
@@ -70,7 +70,7 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
     # best for the client
     best = np.maximum.accumulate(merits[:, :, scored].mean(axis=1), axis=0).mean(axis=1).tolist()
     last = dict(zip(numbers.tolist(), best))  # of all candidates after that round
-    settled = has_converged([*last], [*last.values()])
+    settled = needs_no_more([*last], [*last.values()])
     return OwnTraining((steps * own / rounds).tolist(), rounds, judged, settled)
 
 

@@ -34,6 +34,7 @@ from idiolect.experiments.finished import load_model as load_model
 from idiolect.record.files import whole, write_whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
+from idiolect.record.words import counted, nth_row
 
 Say = Callable[[str], None]
 MODELS = ("auto", "personal", "shared")
@@ -165,8 +166,8 @@ def _inputs(recipe: Preprocessing, table: pa.Table, owners: Sequence[str | None]
     if len(wrong):
         row, column = wrong[0]
         raise RequestError(
-            f"Row {row} holds a number in {recipe.feature_names[column]!r} that is too large for 32-bit arithmetic; "
-            "fix it, or mark it as missing."
+            f"The number in {recipe.feature_names[column]!r} of {nth_row(row)} is too large for 32-bit arithmetic; fix "
+            "it, or mark it as missing."
         )
     return inputs, doubts
 
@@ -187,8 +188,8 @@ def _outputs(
     if not np.isfinite(outputs).all():
         row = np.argwhere(~np.isfinite(outputs))[0][0]
         raise RequestError(
-            f"{label!r} has no finite answer for row {row}; fix that row if its numbers are out of all proportion, or "
-            "train again."
+            f"{label!r} has no finite answer for {nth_row(row)}; fix that row if its numbers are out of all "
+            "proportion, or train again."
         )
     return outputs
 
@@ -240,10 +241,10 @@ def _counted(own: np.ndarray, names: Sequence[str]) -> str:
     """Who answers how many rows."""
     numbers, by_shared, parts = np.unique(own[own >= 0]), int((own < 0).sum()), []
     if len(numbers):
-        models = f"model of {names[numbers[0]]!r}" if len(numbers) == 1 else f"models of {len(numbers)} clients"
-        parts.append(f"{count_rows(len(own) - by_shared)} by the personal {models}")
+        models = f"model of {names[numbers[0]]!r}" if len(numbers) == 1 else f"models of {len(numbers):,} clients"
+        parts.append(f"{counted(len(own) - by_shared, 'row')} by the personal {models}")
     if by_shared:
-        parts.append(f"{count_rows(by_shared)} by the shared model")
+        parts.append(f"{counted(by_shared, 'row')} by the shared model")
     return ", ".join(parts)
 
 
@@ -273,17 +274,12 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     new = Counter(client for client in clients if client is not None and client not in place)
     parts = []
     if new:
-        who = f"{len(new)} client{'' if len(new) == 1 else 's'} that did not train"
-        parts.append(f"{count_rows(sum(new.values()))} of {who} ({_names(list(new), place)})")
+        who = f"{counted(len(new), 'client')} that did not train ({_names(list(new), place)})"
+        parts.append(f"{counted(new.total(), 'row')} of {who}")
     unnamed = sum(client is None for client in clients)
     if unnamed:
-        parts.append(f"{count_rows(unnamed)} without a client")
+        parts.append(f"{counted(unnamed, 'row')} without a client")
     return " and ".join(parts)
-
-
-def count_rows(count: int) -> str:
-    """'1 row', '2 rows'."""
-    return f"{count} row{'' if count == 1 else 's'}"
 
 
 def _names(names: list[str], known: Iterable[str]) -> str:

@@ -37,6 +37,7 @@ from idiolect.protection import (
 from idiolect.protection.fixed_point import range_bits
 from idiolect.protection.refusals import refuse_rows
 from idiolect.record.privacy import ClientEpsilon
+from idiolect.record.words import counted
 
 if TYPE_CHECKING:
     from idiolect.experiments.build import Built
@@ -214,8 +215,8 @@ def out_of_reach(spec: Spec, federation: Federation) -> list[str]:
         return []
     return [
         f"Under [privacy] the target keeps its units, {size:.3g} from 0 (root mean square), and a client's change is "
-        f"clipped to {privacy.clip:g} in each of {rounds} rounds: a shared model cannot reach it at any epsilon. "
-        "Shift and divide the target by numbers that are no secret, or set privacy.clip higher."
+        f"clipped to {privacy.clip:g} in each of {counted(rounds, 'round')}: a shared model cannot reach it at any "
+        "epsilon. Shift and divide the target by numbers that are no secret, or set privacy.clip higher."
     ]
 
 
@@ -410,7 +411,7 @@ def _notes(
 
 def _privacy_note(spec: Spec, spending: Spending | RowSpending, deployed: bool) -> str:
     rounds = spec.training.rounds
-    spent = f"epsilon {spending.epsilon(rounds):.3g} at delta {spending.delta:.2g} after {rounds} rounds"
+    spent = f"epsilon {spending.epsilon(rounds):.3g} at delta {spending.delta:.2g} after {counted(rounds, 'round')}"
     noise = f"noise {spending.noise_multiplier:.3g} times the clip"
     if isinstance(spending, Spending):
         return (

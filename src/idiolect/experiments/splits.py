@@ -22,6 +22,7 @@ from idiolect.experiments.work import Overall, Progress
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_summary
 from idiolect.record.splits import SplitsSummary
+from idiolect.record.words import option
 
 MOST = 1000  # splits; more is almost surely a slip
 SPLITS = "compare --splits"
@@ -52,13 +53,13 @@ def check_splits(spec: Spec, splits: int) -> None:
         return
     if spec.data.split_column is not None:
         raise RequestError(
-            f"--splits {splits} draws the split anew, and --split-column {spec.data.split_column} gives it; leave one "
-            "of the two out."
+            f"--splits {splits} draws the split anew, and {option('--split-column', spec.data.split_column)} gives it; "
+            "leave one of the two out."
         )
     if spec.data.time_column is not None:
         raise RequestError(
-            f"--splits {splits} draws the split anew, and --time {spec.data.time_column} allows one split only: oldest "
-            "rows train, newest rows test; leave one of the two out."
+            f"--splits {splits} draws the split anew, and {option('--time', spec.data.time_column)} allows one split "
+            "only: oldest rows train, newest rows test; leave one of the two out."
         )
     if spec.data.source not in REPEATABLE:
         raise RequestError(

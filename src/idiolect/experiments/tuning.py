@@ -21,7 +21,7 @@ from idiolect.algorithms import find
 from idiolect.core import PerClient, Prepares, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import Recorder, to_lists
-from idiolect.engines.stopping import has_converged
+from idiolect.engines.stopping import needs_no_more
 from idiolect.experiments.folds import fold_count
 from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes
 from idiolect.experiments.own_choice import FACTORS, ROUNDS, choose_own, choose_own_training, own_steps
@@ -31,6 +31,7 @@ from idiolect.experiments.search import Axis, Point, best_of, search
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
 from idiolect.metrics.scores import SCORES
 from idiolect.record.divergence import Divergence
+from idiolect.record.words import counted
 from idiolect.theory.step_sizes import advise
 
 STEPS = (0.5, 2.0, 8.0, 32.0)  # of the step that theory recommends, which the worst client decides
@@ -251,15 +252,16 @@ def _choose_by_client(request: Request, lanes: list[Lane], chosen: Lane, found: 
         # rows: other folds have other rows, and one that stands out may double a client's curvature.
         alike = float(min(np.median(found.settings["step_size"]), bases.min()))
     losses = {request.prepared.choose_by: own.losses.mean(axis=0).tolist()}
+    settings = found.settings | {"step_size": own.step_sizes}
     return dataclasses.replace(
         found,
-        settings=found.settings | {"step_size": own.step_sizes},
+        settings=settings,
         rounds=own.rounds,
         converged=own.converged,
         folds=own.losses.tolist(),
         validation=found.validation | {"personal": found.validation["personal"] | losses},
-        sentence="each client with the step size and rounds that its own validation rows choose (for all alike: "
-        f"{found.sentence})",
+        sentence=f"each client as far as its own validation rows choose: "
+        f"{_sentence(request, settings, own.rounds, len(lanes))}",
         common={"step_size": alike, "rounds": found.rounds},
     )
 
@@ -392,7 +394,7 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane) -> Tuned:
         settings=settings,
         in_rows=request.in_rows,
         rounds=rounds,
-        converged=has_converged(chosen.rounds, chosen.course),
+        converged=needs_no_more(chosen.rounds, chosen.course),
         trained=chosen.rounds[-1],
         trials=[{**point, "validation": abs(best) if np.isfinite(best) else None} for point, best in reached],
         validation=validation,
@@ -411,8 +413,8 @@ def _sentence(request: Request, settings: Mapping[str, Any], rounds: int, candid
         words.append(f"{name.replace('_', ' ')} {several if low < high else f'{low:g}'}")
     parted = f" of {request.folds} folds" if request.folds > 1 else ""
     return (
-        f"{', '.join([*words, _rounds(rounds)])}, by {request.prepared.choose_by.replace('_', ' ')} on validation "
-        f"rows{parted} among {candidates} candidate{'' if candidates == 1 else 's'}"
+        f"{', '.join([*words, counted(rounds, 'round')])}, by {request.prepared.choose_by.replace('_', ' ')} on "
+        f"validation rows{parted} among {counted(candidates, 'candidate')}"
     )
 
 
@@ -420,10 +422,8 @@ def _unfinished(request: Request, found: Tuned) -> str:
     """Why the method had not converged, for the end of the sentence; nothing where it had."""
     if found.converged:
         return ""
-    last = _rounds(found.trained)
-    enough = f"after {last} it was still improving" if found.rounds == found.trained else f"{last} are too few to tell"
-    return f"; not converged: {'the time was up' if time.monotonic() > request.deadline else enough}"
-
-
-def _rounds(number: int) -> str:
-    return f"{number} round{'' if number == 1 else 's'}"
+    last = counted(found.trained, "round is", "rounds are")
+    reason = f"{last} too few to tell"
+    if found.rounds == found.trained:
+        reason = f"after {counted(found.trained, 'round')} it was still improving"
+    return f"; not converged: {'the time was up' if time.monotonic() > request.deadline else reason}"

@@ -14,8 +14,9 @@ from rich.table import Table
 from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
+from idiolect.record.words import counted
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, tables_of
-from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
+from idiolect.report.wording import NONE, ScoreWords, known, listed, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
@@ -74,7 +75,7 @@ def advice_text(advised: Advised, details: bool = False, width: int = WIDTH) -> 
 
 def answer(advised: Advised) -> list[str]:
     """The advice in a few sentences, and what a question mark means where there is one."""
-    unsure = f"A question mark: another way may be as good for that client ({plural(advised.found.unsure, 'client')})."
+    unsure = f"A question mark: another way may be as good for that client ({counted(advised.found.unsure, 'client')})."
     # nobody is asked to join: there is no other way to be unsure about
     alone = advised.found.picks["alone"] == advised.found.all_clients
     return [" ".join(sentences(advised)), *([unsure] if advised.found.unsure and not alone else [])]
@@ -128,9 +129,9 @@ def _who(found: Advice) -> str:
     total, picks = found.all_clients, {way: amount for way, amount in found.picks.items() if amount}
     if len(picks) == 1:
         (way,) = picks
-        return f"All {plural(total, 'client')} should {WORDS[way]}."
+        return f"All {counted(total, 'client')} should {WORDS[way]}."
     most = sorted(picks, key=lambda way: -picks[way])
-    return f"Of {plural(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
+    return f"Of {counted(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
 
 
 def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Table]:
@@ -215,7 +216,7 @@ def technical(advised: Advised) -> list[str]:
     found, words = advised.found, advised.words
     facts, rows = found.regime, found.rows
     lines = [
-        f"{plural(found.all_clients, 'client')}, {rows.least} to {rows.most} rows each (median "
+        f"{counted(found.all_clients, 'client')}, {rows.least} to {rows.most} rows each (median "
         f"{rows.median:g}), {found.coefficients} coefficients, {found.model.replace('_', ' ')} loss, split "
         f"{found.seed}."
     ]
@@ -231,13 +232,13 @@ def technical(advised: Advised) -> list[str]:
     lines += [f"Held-out {advised.score}, mean over clients: {means}.", f"The neighbours' weights mix: {parts}."]
     if found.blocks:
         lines.append(
-            f"Pairs were judged inside {plural(len(found.blocks), 'block')} of at most {max(found.blocks)} clients."
+            f"Pairs were judged inside {counted(len(found.blocks), 'block')} of at most {max(found.blocks)} clients."
         )
     penalties, sent = ", ".join(f"{way} {value:g}" for way, value in found.penalties.items()), found.exchange
     lines += [
         f"Penalties, in rows: {penalties}.",
         f"Finding this out would send {size(sent.upload_bytes)} up and {size(sent.download_bytes)} down "
-        f"({plural(sent.pairs, 'pair')} judged). {sent.reveals}",
+        f"({counted(sent.pairs, 'pair')} judged). {sent.reveals}",
     ]
     if found.verify is not None:
         lines.append(f"Regret, mean {advised.score} above each client's best way [95 %]:")

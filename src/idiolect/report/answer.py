@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from idiolect.record.schema import Announced, MethodSummary
+from idiolect.record.words import counted
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.wording import gains_said, known, listed, plural, score_words, size, ties, upper, verdicts_said
+from idiolect.report.wording import gains_said, known, listed, score_words, size, ties, upper, verdicts_said
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
@@ -222,7 +223,7 @@ def _lone(found: _Contest) -> str:
         return ""
     words, name = found.run.words, clients.client[counted][one]
     return (
-        f" Client {name} has {plural(int(rows[one]), 'test row')} and decides the mean gain over training alone: "
+        f" Client {name} has {counted(int(rows[one]), 'test row')} and decides the mean gain over training alone: "
         f"without it {words.signed(float(without[one]))}."
     )
 
@@ -315,6 +316,6 @@ def _price(found: _Contest) -> str:
     each = f", {size(total / trained)} per client" if trained else ""
     delivered = " and the delivery of the models" if together.delivery_bytes else ""
     before = found.run.rounds_to_choose.get(together.method, 0)
-    chosen = f", after {plural(before, 'round')} to choose its settings" if before else ""
-    rounds = plural(together.rounds, "round")
+    chosen = f", after {counted(before, 'round')} to choose its settings" if before else ""
+    rounds = counted(together.rounds, "round")
     return f"{together.method} communicates {size(total)} over {rounds}{delivered}{each}{chosen}"

@@ -10,8 +10,9 @@ from pathlib import Path
 from idiolect.record.choices import Choice, ChoiceRow, Choices, OwnChoice, Value, ValueTried
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
+from idiolect.record.words import counted
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
-from idiolect.report.wording import ScoreWords, better, count, kilobytes, listed, megabytes, plural, score_words, size
+from idiolect.report.wording import ScoreWords, better, count, kilobytes, listed, megabytes, score_words, size
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
@@ -67,7 +68,7 @@ class ChoiceFound:
     def seeds_about(self) -> str:
         """', mean over 3 seeds', or nothing."""
         seeds = len(self.found.seeds)
-        return f", mean over {plural(seeds, 'seed')}" if seeds > 1 else ""
+        return f", mean over {counted(seeds, 'seed')}" if seeds > 1 else ""
 
 
 def shown(value: Value) -> str:
@@ -152,7 +153,7 @@ def sentences(choice: ChoiceFound) -> list[str]:
         f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}.",
         *([f"{listed(ends)}."] if ends else []),
         f"{whole} cost {size(total.total_bytes)} and {count(total.gradients)} gradients{a_seed}.",
-        *([f"{plural(without, 'client')} {_WITHOUT}"] if without else []),
+        *([f"{counted(without, 'client')} {_WITHOUT}"] if without else []),
     ]
 
 

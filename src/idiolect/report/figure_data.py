@@ -11,6 +11,7 @@ import numpy as np
 
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
+from idiolect.record.words import counted
 from idiolect.report import cost_figure
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel
@@ -184,8 +185,8 @@ def sent(statement: Statement | None) -> Data | None:
             "name": entry.method,
             "arrays": [[array_line(one), one.bytes] for one in entry.uploads],
             "about": [
-                f"{entry.uploads_in_all:,} uploads of all clients",
-                f"each from {entry.rows_at_least.rows:,} rows at least",
+                f"{counted(entry.uploads_in_all, 'upload')} of all clients",
+                f"each from {counted(entry.rows_at_least.rows, 'row')} at least",
             ],
         }
         for entry in (statement.methods if statement else ())

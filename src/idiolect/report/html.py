@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from idiolect.record.words import counted
 from idiolect.report import choice_table, privacy, wording
 from idiolect.report.clients import VERDICTS
 from idiolect.report.columns import INSTANCES
-from idiolect.report.wording import NONE, plural
+from idiolect.report.wording import NONE
 
 LIMIT = 100  # clients shown at first
 SCRIPTS = ("base", "tables", "clients", "charts", "gain", "cost", "bars", "choice", "map", "lines", "start", "live")
@@ -35,7 +36,7 @@ class Frame(NamedTuple):
 
 def left_out(clients: int, file: str) -> str:
     """Where the clients beyond `LIMIT` are; nothing where there are none."""
-    return f"{plural(clients - LIMIT, 'more client')} in {file}." if clients > LIMIT else ""
+    return f"{counted(clients - LIMIT, 'more client')} in {file}." if clients > LIMIT else ""
 
 
 def facts(values: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -75,7 +76,7 @@ def _environment() -> Environment:
     )
     # not-a-number is no JSON: better an error here than a page whose script stops
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    spoken = (wording.count, wording.megabytes, wording.kilobytes, wording.whole, wording.plural, wording.size)
+    spoken = (wording.count, wording.megabytes, wording.kilobytes, wording.whole, counted, wording.size)
     stated = (privacy.common_lines, privacy.array_name, privacy.array_line, privacy.protection_line)
     others = (wording.listed, choice_table.shown, facts, left_out, zip)
     pages.filters |= {one.__name__: one for one in (*spoken, *stated, *others)}

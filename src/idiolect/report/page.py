@@ -10,6 +10,7 @@ from idiolect.record.codec import to_json
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.record.reading import read_statement
+from idiolect.record.words import counted
 from idiolect.report import advise_table, choice_table, splits_table
 from idiolect.report import answer as answers
 from idiolect.report.advise_figure import drawn_map, map_data
@@ -24,7 +25,7 @@ from idiolect.report.privacy import EACH_SPLIT
 from idiolect.report.reported import Reported
 from idiolect.report.style import Drawn, method_colours
 from idiolect.report.table import compare
-from idiolect.report.wording import plural, score_words, upper
+from idiolect.report.wording import score_words, upper
 
 
 def report_run(folder: Path) -> Reported:
@@ -49,7 +50,12 @@ def report_dial(folder: Path) -> Reported:
     """Write figures/dial.png, dial.svg and report.html into a dial's folder."""
     choice = read_dial(folder)
     found, (first, *others) = choice.found, choice_table.sentences(choice)
-    told = [f"Dial {found.name}", found.method, plural(len(found.clients), "client"), plural(len(found.seeds), "seed")]
+    told = [
+        f"Dial {found.name}",
+        found.method,
+        counted(len(found.clients), "client"),
+        counted(len(found.seeds), "seed"),
+    ]
     frame = Frame(f"{found.name}: idiolect dial", told, first, folder.name, further=" ".join(others))
     drawn, data = drawn_choice(choice, "dial"), {"dial": choice_data(choice)}
     legend = choice_table.legend(choice)
@@ -65,8 +71,8 @@ def report_dial(folder: Path) -> Reported:
 def report_splits(folder: Path) -> Reported:
     """Write report.html into a folder of repeated splits."""
     splits = splits_table.read_splits(folder)
-    found, number = splits.found, plural(splits.found.splits, "split")
-    told = [f"Run {found.name}", number, plural(len(found.methods), "method"), plural(found.all_clients, "client")]
+    found, number = splits.found, counted(splits.found.splits, "split")
+    told = [f"Run {found.name}", number, counted(len(found.methods), "method"), counted(found.all_clients, "client")]
     first, others = ("; ".join(part) for part in splits_table.clauses(splits))
     further = (f"{upper(others)}." if others else "") + splits_table.doubts(found)
     frame = Frame(f"{found.name}: idiolect, {number}", told, f"{first}.", folder.name, further=further)
@@ -88,7 +94,7 @@ def report_advice(folder: Path) -> Reported:
     """Write figures/map.png, map.svg and report.html into a folder of advice."""
     advised = advise_table.read_advice(folder)
     found, (first, *others) = advised.found, advise_table.sentences(advised)
-    told = [f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"]
+    told = [f"Advice on {found.name}", counted(found.all_clients, "client"), f"split {found.seed}"]
     frame = Frame(f"{found.name}: idiolect advise", told, first, folder.name, further=" ".join(others))
     drawn, data = drawn_map(advised), {"map": map_data(advised)}
     page = write_other_page(folder, "advise.html", frame, drawn, data, advised=advised, told=advise_table)
@@ -149,11 +155,11 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     shown = next((place for place, one in enumerate(tables) if one.method == wanted), 0)
     # answers are about the clients that trained, so new ones are not counted among them
     trained, new = len(run.names()), len(run.names(held_out=True))
-    counted = [plural(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []
+    who = [counted(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []
     figures = run_figures(run) | {f"choice-{place}": choice_data(choice) for place, choice in enumerate(choices)}
     frame = Frame(
         title=f"{run.name}: idiolect report",
-        facts=[f"Run {run.name}", plural(len(run.methods), "method"), *counted],
+        facts=[f"Run {run.name}", counted(len(run.methods), "method"), *who],
         answer=table.answer.headline,
         folder=run.path.name,
         caution=None if run.finished else run.missing[0],

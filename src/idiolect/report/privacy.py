@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from idiolect.record.privacy import Array, MethodSent, PreparationSent, Statement
-from idiolect.report.wording import count, plural, size
+from idiolect.record.words import counted
+from idiolect.report.wording import count, size
 
 EACH_SPLIT = (
     "Each split trained on other rows of the same clients and has a statement of its own, in its folder; what all of "
@@ -34,7 +35,7 @@ def protection_line(entry: MethodSent) -> str:
     spent = sorted(entry.epsilons, key=lambda one: one.epsilon)
     if not spent:
         return entry.protection
-    ends = [f"{one.epsilon:.3g} (client {one.client}, {plural(one.rows, 'row')})" for one in (spent[0], spent[-1])]
+    ends = [f"{one.epsilon:.3g} (client {one.client}, {counted(one.rows, 'row')})" for one in (spent[0], spent[-1])]
     return f"{entry.protection}; epsilon from {' to '.join(ends)}"
 
 
@@ -42,13 +43,13 @@ def common_lines(statement: Statement) -> list[str]:
     """Preparation, what is not counted in bytes, and what finding out who is alike sent."""
     lines = [_preparation_line(statement.preparation)] if statement.preparation else []
     for part in statement.also:
-        amount = "" if part.numbers is None else f" ({plural(part.numbers, 'number')})"
+        amount = "" if part.numbers is None else f" ({counted(part.numbers, 'number')})"
         lines.append(f"Also, not counted in bytes: {part.what}{amount}.")
     found = statement.exchange
     if found:
         lines.append(
             f"Once, for {found.what}: {size(found.upload_bytes)} up and {size(found.download_bytes)} down, "
-            f"each array up from {plural(found.rows_at_least or 0, 'row')} at least. {found.reveals}"
+            f"each array up from {counted(found.rows_at_least or 0, 'row')} at least. {found.reveals}"
         )
     return lines
 
@@ -58,7 +59,7 @@ def _preparation_line(found: PreparationSent) -> str:
         return f"Preparation, {found.way}: {found.meaning}."
     least, rest = found.rows_at_least, len(found.columns) - 3
     columns = "; ".join(f"{part.column}: {part.content}" for part in found.columns[:3])
-    more = f"; and likewise for {plural(rest, 'more column')}" if rest > 0 else ""
+    more = f"; and likewise for {counted(rest, 'more column')}" if rest > 0 else ""
     return (
         f"Preparation, {found.way} ({found.meaning}), once before round 0, {size(found.total_bytes)} in all, "
         f"from {least.rows} training rows at least (client {least.client}): {columns}{more}."
@@ -69,11 +70,11 @@ def _method_line(entry: MethodSent) -> str:
     if not entry.uploads:
         return "nothing is sent"
     least, choosing = entry.rows_at_least, entry.rounds_to_choose
-    chosen = f", after {plural(choosing, 'round')} to choose settings" if choosing else ""
-    chosen += f", for each of {entry.seeds} seeds" if entry.seeds > 1 else ""
+    chosen = f", after {counted(choosing, 'round')} to choose settings" if choosing else ""
+    chosen += f", for each of {counted(entry.seeds, 'seed')}" if entry.seeds > 1 else ""
     return (
-        f"{plural(entry.uploads_in_all, 'upload')} in {plural(entry.rounds, 'round')}{chosen}, "
-        f"{size(entry.upload_bytes)}, each from {least.rows} rows at least (client {least.client})"
+        f"{counted(entry.uploads_in_all, 'upload')} in {counted(entry.rounds, 'round')}{chosen}, "
+        f"{size(entry.upload_bytes)}, each from {counted(least.rows, 'row')} at least (client {least.client})"
     )
 
 

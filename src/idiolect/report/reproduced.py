@@ -12,13 +12,14 @@ from idiolect.record.codec import to_json
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.record.reproduced import CURVES, NUMBERS, DrawnCurves, Reproduced
+from idiolect.record.words import counted
 from idiolect.report.figure_data import Data
 from idiolect.report.html import Frame
 from idiolect.report.page import files_of, write_other_page
 from idiolect.report.reported import Reported
 from idiolect.report.style import page_colour
 from idiolect.report.text import LABEL, TextColumn, printed, tables_of
-from idiolect.report.wording import NONE, plural
+from idiolect.report.wording import NONE
 
 KINDS = {"equal": "=", "at_most": "\N{LESS-THAN OR EQUAL TO}", "at_least": "\N{GREATER-THAN OR EQUAL TO}"}
 LARGE = 1_000_000  # bytes of an SVG beyond which the page holds the PNG: many thousand points make it slow to open
@@ -52,9 +53,9 @@ def answer(found: Reproduced) -> str:
     misses = sum(one.verdict == "misses" for one in found.numbers)
     known = f", {misses} of them known not to hold" if misses else ""
     if not changed:
-        return f"{found.title}: all {plural(number, 'number')} came out as documented{known}."
+        return f"{found.title}: all {counted(number, 'number')} came out as documented{known}."
     named = ", ".join(found.changed[:5]) + (" and others" if changed > 5 else "")
-    return f"{found.title}: {changed} of {plural(number, 'number')} changed: {named}."
+    return f"{found.title}: {changed} of {counted(number, 'number')} changed: {named}."
 
 
 def reproduction_text(found: Reproduced, width: int) -> str:

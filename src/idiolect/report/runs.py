@@ -13,6 +13,7 @@ from idiolect.record.files import write_whole
 from idiolect.record.manifest import blame_folder
 from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
+from idiolect.record.words import counted
 from idiolect.report.answer import level_with
 from idiolect.report.figure_data import Shown, method_figures, score_facts
 from idiolect.report.folder import FolderError, Run, read
@@ -20,7 +21,7 @@ from idiolect.report.html import Frame, fill
 from idiolect.report.reported import Reported
 from idiolect.report.style import series_colours
 from idiolect.report.text import LABEL, TextColumn, printed, tables_of
-from idiolect.report.wording import NONE, listed, megabytes, plural, ties, whole
+from idiolect.report.wording import NONE, listed, megabytes, ties, whole
 
 HEADS = ("run", "method", "mean", "worst 10 %", "gain over alone [95 %]", "helped %", "hurt %", "rounds", "MB")
 KEYS = ("mean", "worst_decile", "gain", "helped", "hurt", "rounds", "traffic_bytes")  # of the numbers, for programs
@@ -59,7 +60,7 @@ def read_runs(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Run]:
 def report_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:
     """Compare several runs on one page, which is written to `file`."""
     runs = read_runs(folders)
-    first, number, lines = next(iter(runs.values())), plural(len(runs), "run"), _lines(runs)
+    first, number, lines = next(iter(runs.values())), counted(len(runs), "run"), _lines(runs)
     words, said = first.words, answer(first, number, lines)  # all runs have the score of the first
     same_rows = _same_rows([run.path / "rows.json" for run in runs.values()])
     doubt = None if same_rows else DOUBT

@@ -10,6 +10,7 @@ from pathlib import Path
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.record.splits import SplitsMethod, SplitsRow, SplitsSummary
+from idiolect.record.words import counted
 from idiolect.report.columns import ANNOUNCED, UNFINISHED, with_marks
 from idiolect.report.folder import FolderError
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
@@ -22,7 +23,6 @@ from idiolect.report.wording import (
     leaders,
     listed,
     megabytes,
-    plural,
     score_words,
     upper,
     verdicts_said,
@@ -119,7 +119,7 @@ def _of_splits(number: int, total: int) -> str:
 def doubts(found: SplitsSummary) -> str:
     """What a mean over splits leaves out, and what had not converged."""
     said = [
-        f" {line.method} diverged in {plural(line.diverged, 'split')}, left out of its means."
+        f" {line.method} diverged in {counted(line.diverged, 'split')}, left out of its means."
         for line in found.methods
         if line.diverged
     ]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from idiolect.report.wording import plural
+from idiolect.record.words import counted
 
 WIDTH = 80  # where no terminal says otherwise: a pipe, a file, a notebook
 NARROWEST, WIDEST = 40, 400
@@ -120,4 +120,4 @@ def printed(*parts: str | Table, width: int = WIDTH) -> str:
 
 def more_clients(left: int, where: str) -> list[str]:
     """Where the clients are that a table leaves out; nothing where there are none."""
-    return [f"{plural(left, 'more client')}{where}."] if left > 0 else []
+    return [f"{counted(left, 'more client')}{where}."] if left > 0 else []

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeGuard
 
 from idiolect.record.schema import Estimate
+from idiolect.record.words import counted
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit; the sign of every number that a person reads
@@ -154,7 +155,7 @@ def gains_said(words: ScoreWords, over_alone: Estimate | None, over_one: Estimat
 def verdicts_said(compared: int, method: str, helped: int | None, hurt: int | None) -> str:
     """How many clients are clearly better or worse off than alone."""
     counts = f"{helped or 'none'} {'is' if helped == 1 else 'are'} clearly helped and {hurt or 'none'} clearly hurt"
-    return f"of {plural(compared, 'client')} with {method} {counts} against alone"
+    return f"of {counted(compared, 'client')} with {method} {counts} against alone"
 
 
 def better(higher: bool) -> str:
@@ -165,11 +166,6 @@ def better(higher: bool) -> str:
 def upper(text: str) -> str:
     """With a capital letter."""
     return text[:1].upper() + text[1:]
-
-
-def plural(number: int, thing: str) -> str:
-    """'1 client', '2 clients'."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def listed(names: list[str]) -> str:

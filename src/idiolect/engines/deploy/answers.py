@@ -20,6 +20,7 @@ from idiolect.engines.deploy.reports import Work, work_of
 from idiolect.engines.deploy.wire import Message, WireError, decode, digest, encode, pack, unpack
 from idiolect.engines.deploy.worker import Worker
 from idiolect.record.files import remove_leftovers, write_whole
+from idiolect.record.words import counted
 
 FOLDER, COUNT = "answers", "count.safetensors"
 
@@ -124,7 +125,7 @@ class Answers:
             ) from None
         if (stored.content.get("method"), stored.number) != (self.method, self.worker.post.number):
             raise RequestError(
-                f"This site has answered {len(rounds)} rounds of this method in another run; more answers would tell "
-                f"more of its rows than epsilon says. Go on with that run. {way_out}"
+                f"This site has answered {counted(len(rounds), 'round')} of this method in another run; more answers "
+                f"would tell more of its rows than epsilon says. Go on with that run. {way_out}"
             )
         return set(rounds.tolist())

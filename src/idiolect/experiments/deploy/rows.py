@@ -19,6 +19,7 @@ from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import read
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import refuse_unknown
+from idiolect.record.words import counted
 
 
 def table_request(data: DataSpec, recipe: Preprocessing | None = None) -> TableRequest:
@@ -57,8 +58,8 @@ def read_site_table(path: Path, data: DataSpec, site: str) -> pa.Table:
         others = {text for text in Column(request.client, table.column(request.client)).texts if text is not None}
         if others - {site}:
             raise RequestError(
-                f"The table {path} holds rows of {len(others)} clients in {request.client!r}, and this site is "
-                f"{site!r}; leave the column out, or keep the site's own rows alone."
+                f"The table {path} holds rows of {counted(len(others), 'client')} in {request.client!r}, and this site "
+                f"is {site!r}; leave the column out, or keep the site's own rows alone."
             )
         table = table.drop_columns([request.client])
     return table.append_column(request.client, pa.array([site] * table.num_rows, pa.string()))
