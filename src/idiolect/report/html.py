@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from idiolect.report import choice_table, privacy, wording
-from idiolect.report.clients import VERDICTS
+from idiolect.report.clients import NO_INTERVALS, SAME, VERDICTS
 from idiolect.report.columns import INSTANCES
 from idiolect.report.wording import NONE, plural
 
@@ -81,4 +81,5 @@ def _environment() -> Environment:
     pages.filters |= {one.__name__: one for one in (*spoken, *stated, *others)}
     pages.filters["upper_first"] = wording.upper
     pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}
+    pages.globals |= {"SAME": SAME, "NO_INTERVALS": NO_INTERVALS}
     return pages
