@@ -101,7 +101,9 @@ def test_what_fails_while_it_is_written_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", [FACTS, "preprocessing.json", "arrays.npz", f"held_out/{FACTS}", "train/offsets.npy"])
+@pytest.mark.parametrize(
+    "damage", [FACTS, "preprocessing.json", "arrays.npz", f"held_out/{FACTS}", "train/offsets.npy"]
+)
 def test_a_file_that_was_changed_is_refused(tmp_path, damage):
     save_pack(tmp_path / "rows", table())
     path = tmp_path / "rows" / damage
