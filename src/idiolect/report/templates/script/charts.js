@@ -219,4 +219,9 @@ function reach(values) {
   return ends[0] < ends[1] ? ends : [ends[0] - 0.5, ends[1] + 0.5];
 }
 
-const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + "\u2026" : text);
+// The middle goes, as labels often differ at their ends.
+function shortened(text, most) {
+  if (text.length <= most) return text;
+  const end = Math.floor((most - 1) / 2);
+  return text.slice(0, most - 1 - end) + "\u2026" + text.slice(text.length - end);
+}
