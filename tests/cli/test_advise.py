@@ -155,6 +155,31 @@ def test_the_seed_of_the_split_is_the_one_asked_for(idiolect, clinics):
     assert losses["set"] == losses["seeds"] == losses["seed"] != losses["plain"]
 
 
+def test_whom_a_client_joins_is_never_cut(clinics, idiolect, monkeypatch):
+    assert idiolect("advise", "clinics.csv", *COLUMNS, "--verify", "--out", "a").code == 0
+    advised = read_advice("a")
+    # long names, whose neighbours are the answer
+    clients = [
+        dataclasses.replace(
+            one, neighbours=tuple(dataclasses.replace(n, client=f"Klinik {n.client}") for n in one.neighbours)
+        )
+        for one in advised.found.clients
+    ]
+    advised = dataclasses.replace(advised, found=dataclasses.replace(advised.found, clients=tuple(clients)))
+    joining = [one for one in clients if one.advice == "neighbours"]
+    assert joining
+    for width in (60, 80, 100, 120, 200):
+        printed = advice_text(advised, width=width)
+        assert "…" not in printed
+        assert max(map(len, printed.splitlines())) <= width
+        words = " ".join(printed.split())
+        assert all(words.count(f"Klinik {one.neighbours[0].client.split()[-1]}") for one in joining)
+    # a table of its own has those that join neighbours, and says nothing of the others
+    below = advice_text(advised, width=80).partition("with whom")[2].partition("alone:")[0]
+    assert below.count("itself") == len(joining)
+    assert "all clients" not in below
+
+
 def test_one_line_per_client_in_natural_order(idiolect, here):
     """40 clients with odd names: client 2 before client 10, at most 30 lines, all of them with --details."""
     draws = np.random.default_rng(2)
@@ -165,7 +190,9 @@ def test_one_line_per_client_in_natural_order(idiolect, here):
     (here / "odd.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     answer = idiolect("advise", "odd.csv", "--client", "who", "--target", "y", "--out", "o", "--quiet")
     assert answer.code == 0, answer.err
-    printed = [line for line in answer.out.splitlines() if line.startswith(("client ", "K", "[", "<", "a name"))][1:]
+    table = answer.out.partition("with whom")[0]  # which stands in a table of its own
+    printed = [line for line in table.splitlines() if line.startswith(("client ", "K", "[", "<", "a name"))]
+    printed = [line for line in printed if len(line.split()) > 1 and "advice" not in line]
     assert len(printed) == 30
     order = [line.split()[1] for line in printed if line.startswith("client ")]
     assert order == [str(number) for number in range(1, len(order) + 1)]

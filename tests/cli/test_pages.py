@@ -51,6 +51,23 @@ def test_the_map_and_the_dial_can_be_explored(idiolect, clinics, tmp_path):
         assert [entry["message"] for entry in driver.get_log("browser")] == []
 
 
+@needs_browser
+def test_on_a_telephone_whom_a_client_joins_is_in_sight(idiolect, clinics, tmp_path):
+    assert idiolect("advise", "clinics.csv", "--client", "clinic", "--target", "dose", "--out", "advice").code == 0
+    with start_browser(tmp_path / "profile", tmp_path) as driver:
+        metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        opened(driver, clinics / "advice" / "report.html")
+        whom, right, highest = driver.execute_script(
+            "const box = document.querySelector('#clients .scroll'), rows = [...box.querySelectorAll('tbody tr')];"
+            "const edge = (one) => one.getBoundingClientRect().right;"
+            "return [Math.max(...rows.map((row) => edge(row.querySelector('td small')))), edge(box),"
+            " Math.max(...rows.map((row) => row.clientHeight))]"
+        )
+        assert whom <= right
+        assert highest < 130
+
+
 def test_a_run_is_followed_while_it_trains(idiolect, here, monkeypatch):
     seen = []
 

@@ -109,6 +109,18 @@ def test_the_folder_is_that_of_a_simulation_on_the_pooled_table(deployed, simula
         assert history[0][name].tolist() == history[1][name].tolist(), name
 
 
+def test_the_mean_gains_are_those_of_a_simulation_and_verdicts_are_not_known(deployed, simulated):
+    ours, theirs = (json.loads((folder / "summary.json").read_text())["methods"] for folder in (deployed[0], simulated))
+    assert any(entry["gain"] for entry in theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        for name in ("gain", "gain_over_one"):
+            assert (mine[name] is None) == (other[name] is None)
+            for part in ("mean", "low", "high") if mine[name] else ():
+                assert mine[name][part] == pytest.approx(other[name][part], abs=1e-5)
+        assert (mine["better"], mine["worse"]) == (other["better"], other["worse"])
+        assert mine["helped"] is mine["same"] is None
+
+
 def test_the_server_has_a_report_and_no_model_of_a_client(deployed):
     folder, _ = deployed
     assert "fedavg" in report_on(folder).text(True, 100)

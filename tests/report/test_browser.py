@@ -15,6 +15,8 @@ from selenium.webdriver.common.keys import Keys
 from tests.report.browsing import HIDDEN_CONTRAST, needs_browser, opened, start_browser
 from tests.report.conftest import LOCAL, PERSONAL, mark_new, write_run
 
+from idiolect.record.codec import to_json
+from idiolect.record.schema import Breakdown, Personalization
 from idiolect.report import build_report, client_table, read
 
 pytestmark = needs_browser
@@ -283,6 +285,84 @@ def test_narrow_screens_scroll_down_only(page, width):
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert sizes[0] <= width == sizes[1]
     assert max(charts) < width
+
+
+@pytest.fixture
+def narrow(page):
+    """The page on a telephone."""
+    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    time.sleep(0.3)  # figures are drawn again
+    yield page
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_no_title_of_a_narrow_figure_is_cut_or_squeezes_it(narrow):
+    cut = narrow.execute_script(
+        "return [...document.querySelectorAll('.chart svg')].flatMap((figure) => [...figure.querySelectorAll('text')]"
+        ".filter((text) => { const [a, b] = [text, figure].map((one) => one.getBoundingClientRect());"
+        " return a.width && (a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1); })"
+        ".map((text) => text.textContent))"
+    )
+    assert cut == []
+    widths = narrow.execute_script(
+        "return drawn.map((one) => one.plot.getModel().getComponent('grid').coordinateSystem.getRect().width"
+        " / one.plot.getWidth())"
+    )
+    assert min(widths) > 0.45
+
+
+def test_a_narrow_legend_stands_above_the_bars(browser, tmp_path):
+    folder = write_run(tmp_path / "adapted")
+    summary = json.loads((folder / "summary.json").read_text())
+    found = Personalization(acc_g=0.85, acc_p=0.9, breakdown=Breakdown(0.8, 0.05, 0.1, 0.05))
+    for entry in summary["methods"][:3]:
+        entry["personalization"] = to_json(found)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page = opened(browser, build_report(folder))
+        legend, bars = page.execute_script(
+            "const plot = drawn.find((one) => one.name === 'who-is-right').plot;"
+            "const texts = [...plot.getDom().querySelectorAll('text')].filter((one) => one.textContent === 'neither');"
+            "const top = plot.getModel().getComponent('grid').coordinateSystem.getRect().y;"
+            "return [texts[0].getBoundingClientRect().bottom - plot.getDom().getBoundingClientRect().top, top]"
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert legend <= bars
+
+
+def test_a_table_with_more_columns_than_fit_says_so(page):
+    notes = (
+        "return [...document.querySelectorAll('.scroll')].map((box) =>"
+        " [box.scrollWidth > box.clientWidth + 7, !box.nextElementSibling.hidden])"
+    )
+    for width in (1800, 700):
+        page.set_window_size(width, 1000)
+        time.sleep(0.3)
+        found = page.execute_script(notes)
+        assert [overflows for overflows, _ in found] == [said for _, said in found]
+    assert any(said for _, said in found)
+
+
+def test_all_marks_of_the_spread_are_in_the_frame_or_at_its_edge(browser, tmp_path):
+    """A worst tenth a little off widens the axis; one that is very far off is a triangle at its edge."""
+    folder = write_run(tmp_path / "spread")
+    for worst, symbol in ((0.0, None), (-40.0, "triangle")):
+        summary = json.loads((folder / "summary.json").read_text())
+        summary["methods"][0]["score"]["worst_decile"] = worst
+        (folder / "summary.json").write_text(json.dumps(summary))
+        page = opened(browser, build_report(folder))
+        least, mark = page.execute_script(
+            "const option = drawn.find((one) => one.name === 'distribution').plot.getOption();"
+            "return [option.xAxis[0].min, option.series.at(-2).data.at(-1)]"  # the first method, on top
+        )
+        if symbol:
+            assert (mark["symbol"], mark["value"][0]) == (symbol, least)
+        else:
+            assert least < mark[0] == 0
 
 
 def test_thousands_of_clients_open_soon(browser, tmp_path):

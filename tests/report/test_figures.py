@@ -57,6 +57,17 @@ def test_the_spread_over_clients_leaves_out_new_ones(folder, hold_out):
     assert dots(read(folder)) == 15
 
 
+@pytest.mark.parametrize(("worst", "inside"), [(0.0, True), (-40.0, False)])
+def test_a_worst_tenth_is_in_the_frame_or_at_its_edge(folder, edit_summary, worst, inside):
+    edit_summary(folder, lambda summary: summary["methods"][0]["score"].update(worst_decile=worst))
+    with drawing("distribution"):
+        axes = distribution_over_clients(read(folder)).axes[0]
+    low, high = axes.get_xlim()
+    edges = [part for part in axes.collections if part.get_label() == "farther out"]
+    assert bool(low < worst < high) is inside
+    assert [part.get_offsets()[0][0] for part in edges] == ([] if inside else [low])
+
+
 def test_drawing_leaves_matplotlib_as_it_was(folder):
     with mpl.rc_context({"axes.facecolor": "#123456"}):
         before = dict(mpl.rcParams)

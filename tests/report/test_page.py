@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import idiolect.report
+from idiolect.record.schema import Announced
 from idiolect.report import FolderError, build_report, comparison_table, read
 from idiolect.report.page import render
 from idiolect.report.style import Drawn
@@ -243,3 +244,9 @@ def test_reporting_changes_nothing_else_and_repeats_itself(folder):
     assert (folder / "report.html").read_bytes() == first
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert {path.name for path in folder.iterdir()} == {*before, "figures", "report.html"}
+
+
+def test_the_arrow_stays_beside_the_method_it_marks(folder, edit_summary):
+    announced = Announced("personal heads", "log_loss", 0.5, ())
+    edit_summary(folder, lambda summary: summary.update(announced=announced))
+    assert ">→\N{NO-BREAK SPACE}personal heads</th>" in build_report(folder).read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Announced, Gain, Swept
-from idiolect.report import client_table, comparison_table, read
+from idiolect.report import build_report, client_table, comparison_table, read
 from idiolect.report.wording import NONE, count, megabytes, score_words, size
 
 
@@ -429,6 +429,26 @@ def test_without_training_alone_nothing_is_claimed_about_it(folder_without_alone
     assert (table.answer.helped, table.answer.hurt, table.answer.compared) == (None, None, None)
     assert (table.rows[0]["gain"], table.rows[0]["helped"]) == (None, None)
     assert "[95 %]" in table.to_text()
+
+
+def test_without_rows_a_mean_gain_is_known_and_no_verdict(folder, edit_summary):
+    """As a deployment leaves it: the scores of all sites, and not a row."""
+    clients = pq.read_table(folder / "clients.parquet")
+    for name in ("gain_low", "gain_high", "verdict"):
+        place = clients.column_names.index(name)
+        clients = clients.set_column(place, name, pa.nulls(len(clients), clients[name].type))
+    pq.write_table(clients, folder / "clients.parquet")
+    unknown = dict.fromkeys(("helped", "hurt", "same", "unclear"))
+    edit_summary(folder, lambda summary: [entry.update(unknown) for entry in summary["methods"]])
+    table = comparison_table(folder)
+    assert "which clients are clearly helped or hurt is not known, as that needs their rows" in table.answer.sentence
+    assert "against training alone" in table.answer.sentence
+    assert (table.answer.helped, table.answer.compared) == (None, None)
+    page = build_report(folder).read_text(encoding="utf-8")
+    figure = page.partition('id="figure-gain-by-client"')[2].partition("</figure>")[0]
+    assert "Intervals and verdicts of single clients need their rows, which are not here." in figure
+    assert "95 % interval" not in figure
+    assert "expected gain in" not in figure
 
 
 def test_no_method_with_a_score(make_run, methods):

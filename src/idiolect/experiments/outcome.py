@@ -225,19 +225,24 @@ def _means(entry: Trained) -> dict[str, Any]:
 def _gains(entry: Trained, judged: Judged, score: str) -> dict[str, Any]:
     """Mean gains over clients, and percents of clients against training alone; nothing against a method itself."""
     found, verdict = dict[str, Any](), judged.verdict
-    alone = None if verdict is None else judged.alone
-    for name, against in (("gain", alone), ("gain_over_one", judged.one)):
+    for name, against in (("gain", judged.alone), ("gain_over_one", judged.one)):
         if against is None or against.reference is entry:
             continue
         ours, theirs = (one.scores(score).mean(axis=0) for one in (entry, against.reference))
         gain = paired_gain(ours, theirs, SCORES[score].higher_is_better)
         ends = float(gain.mean), float(gain.low), float(gain.high)
         found[name] = record.Gain(*ends, gain.clients, against.reference.method.label)
-        if name == "gain" and verdict is not None:
-            known = verdict[verdict != ""]
-            found |= {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
+        if name == "gain":
             found |= {"better": float(gain.better), "worse": float(gain.worse)}
+            # the scores alone make the gain; verdicts need rows, which stay at the sites of a deployment
+            found |= {} if verdict is None else _percents(verdict)
     return found
+
+
+def _percents(verdict: np.ndarray) -> dict[str, float | None]:
+    """Of the clients with a verdict, the percent with each."""
+    known = verdict[verdict != ""]
+    return {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
 
 
 def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> record.Unscored | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verifica
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.record.words import counted
-from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, tables_of
+from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, more_clients, printed, tables_of
 from idiolect.report.wording import NONE, ScoreWords, known, listed, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
@@ -23,7 +24,7 @@ MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that ad
 MOST_NEIGHBOURS = 3  # named in a line
 WORDS = {"alone": "train alone", "everybody": "join all clients", "neighbours": "join neighbours"}
 _RIGHT = ("wrong", "right")
-_WHOM = 18  # letters to which the neighbours of a client may be cut
+_WHOM = 40  # letters that the neighbours of a client need; where there are fewer, they stand in a table of their own
 _LITTLE = 0.005  # of the loss alone: a gain below it is next to nothing
 
 
@@ -135,12 +136,28 @@ def _who(found: Advice) -> str:
 
 
 def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Table]:
-    """One line per client, in the natural order of names."""
-    found, words = advised.found, advised.words
+    """A line per client, in the natural order of names, and whom it joins, which is folded and never cut."""
+    found = advised.found
     shown = found.order if details else found.order[:MOST_CLIENTS]
+    columns, below = _columns(advised, shown, details), 2 if details else 0
+    joining = [place for place in shown if found.clients[place].advice == "neighbours"]
+    if not joining:
+        tables = tables_of(columns, width, gap=2, below=below)
+    elif len(columns) in arrange([*columns, _whom(found, shown)], width, 2)[0]:
+        tables = tables_of([*columns, _whom(found, shown)], width, gap=2, below=below)
+    else:
+        beside = [_names(found, joining), _whom(found, joining)]
+        tables = [*tables_of(columns, width, gap=2, below=below), "", *tables_of(beside, width, gap=2)]
+    where = ": all are in advise.parquet" if details else ": --details prints them, advise.parquet has all"
+    return [*tables, *more_clients(found.all_clients - len(shown), where)]
+
+
+def _columns(advised: Advised, shown: Sequence[int], details: bool) -> list[TextColumn]:
+    """What is said of the clients at these places, short of whom they join."""
+    found, words = advised.found, advised.words
     clients = [found.clients[place] for place in shown]
     columns = [
-        TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL, cut=True),
+        _names(found, shown),
         TextColumn("training\nrows", [str(one.rows) for one in clients], rank=1),
         TextColumn(f"{advised.score}\nalone", [words.bare(one.loss["alone"]) for one in clients], rank=2),
         TextColumn("advice", [advice_words(found, one) for one in clients], words=True),
@@ -152,12 +169,17 @@ def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Ta
     if details:
         worth = [f"{one.worth:.3g}" if one.advice == "neighbours" else NONE for one in clients]
         columns.append(TextColumn("worth its\nrows x", worth, rank=1))
-    if any(one.advice != "alone" for one in clients):
-        others = [with_whom(one) for one in clients]
-        columns.append(TextColumn("with whom (weight)", others, words=True, least=_WHOM, cut=not details))
-    where = ": all are in advise.parquet" if details else ": --details prints them, advise.parquet has all"
-    tables = tables_of(columns, width, gap=2, below=2 if details else 0)
-    return [*tables, *more_clients(found.all_clients - len(shown), where)]
+    return columns
+
+
+def _names(found: Advice, shown: Sequence[int]) -> TextColumn:
+    names = [shortened(found.clients[place].client, 20) for place in shown]
+    return TextColumn("client", names, words=True, least=LABEL, cut=True)
+
+
+def _whom(found: Advice, shown: Sequence[int]) -> TextColumn:
+    others = [with_whom(found.clients[place]) for place in shown]
+    return TextColumn("with whom (weight)", others, words=True, least=_WHOM)
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:

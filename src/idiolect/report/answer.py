@@ -138,8 +138,10 @@ def _against_alone(found: _Contest) -> tuple[str, dict[str, int]]:
     together, clients = found.together, found.clients
     if together is None or clients is None:  # nothing but training alone was run
         return "", {}
-    if not clients.compared or not (clients.verdict != "").any():  # a deployed run has no verdicts
+    if not clients.compared:
         return "whether clients would do better alone is not known", {}
+    if not (clients.verdict != "").any():  # a deployed run has scores, and no rows to tell a gain from noise by
+        return "which clients are clearly helped or hurt is not known, as that needs their rows", {}
     counts = {"compared": clients.compared, "helped": clients.counted("helped"), "hurt": clients.counted("hurt")}
     return verdicts_said(counts["compared"], together.method, counts["helped"], counts["hurt"]), counts
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 from idiolect.report.folder import Run, laid_out, mean_known, numbers, of_method
 
 VERDICTS = ("helped", "hurt", "unclear", "same")
+NO_INTERVALS = "Intervals and verdicts of single clients need their rows, which are not here."
+SAME = "equal scores on the client's test rows, which may be too few to show a difference"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,12 @@ class ClientTable:
     def counted(self, verdict: str) -> int:
         """Clients with this verdict."""
         return int((self.verdict == verdict).sum())
+
+
+def has_intervals(run: Run) -> bool:
+    """Whether single clients have intervals; where their rows stayed at the sites, gains are known by scores alone."""
+    columns = "gain_low", "gain_expected_low"
+    return any(bool(np.isfinite(numbers(run.clients, name)).any()) for name in columns)
 
 
 def client_table(run: Run, method: str) -> ClientTable:

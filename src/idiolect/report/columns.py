@@ -98,7 +98,6 @@ class Column:
     cell: Callable[[MethodRow], str] | None = None  # where the number alone does not say it
     rank: int = 0  # when a terminal shows it: 0 always, 1 wherever a run has it, others where there is room
     places: tuple[str, ...] = ("page", "terminal", "notebook")  # that show it
-    contends: Callable[[MethodRow], bool] = lambda row: True  # whether a method can be the best of it
 
     @property
     def heading(self) -> str:
@@ -174,17 +173,14 @@ def adaptation_columns() -> tuple[Column, ...]:
         """The method, and what became of it where no other column says so."""
         return f"{row.entry.method}\n({row.entry.diverged.short})" if row.entry.diverged else row.entry.method
 
-    def adapts(row: MethodRow) -> bool:
-        """Whether any client's own model answers any row otherwise than the received one does."""
-        return (row["shared_only"], row["personal_only"]) != (0, 0)
-
     return (
         Column("method", "method", 0, "The label of the method in the spec.", cell=label),
         Column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation.", share),
         Column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models.", share),
+        # who changes nothing makes no client worse: none of the three says which method is best
         Column("adapted_better", "better\n%", 0, strictly.format("more"), whole),
         Column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", whole),
-        Column("adapted_worse", "worse\n%", -1, strictly.format("less"), whole, contends=adapts),
+        Column("adapted_worse", "worse\n%", 0, strictly.format("less"), whole),
         Column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients.", share),
         Column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right.", share),
         Column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right.", share),

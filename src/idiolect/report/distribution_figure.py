@@ -32,10 +32,10 @@ def distribution_over_clients(run: Run) -> Figure | None:
     # every client of the methods that finished, short of a few far ones of a heavy tail
     calm = np.concatenate([scores.ravel() for entry, scores in rows if not entry.diverged] or [np.empty(0)])
     if not np.isnan(calm).all():
-        axes.set_xlim(*widen(*reach_of(calm[~np.isnan(calm)]), 0.03))
+        axes.set_xlim(*widen(*_reach(calm[~np.isnan(calm)], rows, words.scale), 0.03))
     # after the limits: how many clients lie beyond them
     for place, (entry, scores) in enumerate(rows):
-        _remark(axes, place, entry, mean_known(scores))
+        _remark(axes, place, entry, mean_known(scores), words.scale)
     axes.set_yticks(range(len(rows)), [shortened(entry.method, 28) for entry, _ in rows])
     axes.set_ylim(len(rows) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
@@ -44,6 +44,16 @@ def distribution_over_clients(run: Run) -> Figure | None:
     axes.set_xlabel(fold(what, 0.7))
     _legend(figure, max(len(scores) for _, scores in rows))
     return figure
+
+
+def _reach(clients: np.ndarray, rows: list[tuple[MethodSummary, np.ndarray]], scale: float) -> tuple[float, float]:
+    """Nearly all clients, and every mean and worst tenth but those so far off that they would flatten the rest."""
+    low, high = reach_of(clients)
+    far = 2 * (high - low)
+    found = [entry.score for entry, _ in rows if not entry.diverged]
+    marks = [value * scale for score in found for value in (score.mean, score.worst_decile) if known(value)]
+    near = [value for value in marks if low - far < value < high + far]
+    return min([low, *near]), max([high, *near])
 
 
 def client_scores(run: Run, method: str) -> np.ndarray:
@@ -96,8 +106,8 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
         axes.scatter(worst * scale, beside, **hollow, **diamond)
 
 
-def _remark(axes: Axes, place: int, entry: MethodSummary, clients: np.ndarray) -> None:
-    """Why a method has no score, or how many clients the frame leaves out, at the side where they are."""
+def _remark(axes: Axes, place: int, entry: MethodSummary, clients: np.ndarray, scale: float) -> None:
+    """Why a method has no score, or what the frame leaves out, at the side where it is."""
     across = axes.get_yaxis_transform()
     if np.isnan(clients).all():
         reason = entry.diverged.short if entry.diverged else "no score"
@@ -105,6 +115,11 @@ def _remark(axes: Axes, place: int, entry: MethodSummary, clients: np.ndarray) -
         axes.annotate(reason, (0.0, place), (6, 0), across, textcoords="offset points", **look)
         return
     left, right = axes.get_xlim()
+    outside: Look = {"s": 20, "color": INK, "clip_on": False, "zorder": 7, "label": "farther out"}
+    for mark in (entry.score.mean, entry.score.worst_decile):
+        if known(mark) and not left <= mark * scale <= right:
+            low = mark * scale < left
+            axes.scatter(left if low else right, place - 0.345, marker="<" if low else ">", **outside)
     for edge, side, number in ((0.0, "left", (clients < left).sum()), (1.0, "right", (clients > right).sum())):
         if number:
             look = {"ha": side, "va": "center", "color": MUTED, "fontsize": 7}

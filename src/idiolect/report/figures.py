@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
+from idiolect.report.clients import NO_INTERVALS, SAME, has_intervals
 from idiolect.report.cost_figure import score_against_cost, suboptimality_against_cost
 from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.folder import Run
@@ -25,11 +26,16 @@ _OPTIMUM = (
 _GAIN = (
     "Each dot is a client, averaged over seeds: what it can expect to gain over training alone, from its own test rows "
     "and the mean gain of all clients, right or up being better. The line is the 95 % interval; helped and hurt are "
-    "called so that at most 5 % of the calls are false on average."
+    f"called so that at most 5 % of the calls are false on average; same: {SAME}."
+)
+_GAIN_BY_SCORES = (
+    "Each dot is a client, averaged over seeds: what it gains over training alone by its score on test rows, right or "
+    f"up being better. {NO_INTERVALS}"
 )
 _SPREAD = (
     "The test score over clients. Darker bands lie nearer the median; dots (for many clients a thin line) show them "
-    "all; the diamond is the mean over clients with its 95 % interval, the hollow diamond the mean of the worst tenth."
+    "all; the diamond is the mean over clients with its 95 % interval, the hollow diamond the mean of the worst tenth; "
+    "a triangle at the edge: one of them farther out."
 )
 
 FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] = (
@@ -45,7 +51,8 @@ def draw_all(run: Run) -> tuple[list[Drawn], list[str]]:
     """Every figure the run has data for, and a sentence for every one it has not."""
     found, missing = list[Drawn](), []
     for name, title, caption, draw, reason in FIGURES:
-        figure = drawn(name, title, caption, functools.partial(draw, run))
+        by_scores = draw is gain_by_client and not has_intervals(run)
+        figure = drawn(name, title, _GAIN_BY_SCORES if by_scores else caption, functools.partial(draw, run))
         found += figure
         if reason and not figure:
             missing.append(f"The figure '{title}' was left out: {reason}.")

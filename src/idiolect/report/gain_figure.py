@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from idiolect.report import style
-from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.clients import ClientTable, client_table, has_intervals
 from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, fold, key, panels_across
-from idiolect.report.wording import MINUS, ScoreWords, shortened
+from idiolect.report.wording import MINUS, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
 _EACH_SEED = 300  # clients up to which the dots of single seeds are drawn
@@ -46,8 +46,11 @@ def gain_by_client(run: Run) -> Figure | None:
         axes.annotate(said, (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=MUTED)
     for axes in grid[len(tables) :]:
         axes.set_visible(False)
-    _label(figure, grid[: len(tables)], columns, words, named)
-    _legend(figure, tables)
+    judged = has_intervals(run)
+    what = ("expected " if judged else "") + f"gain in {words.spoken} against training alone"
+    _label(figure, grid[: len(tables)], columns, what + (" (points)" if words.unit == "%" else ""), named)
+    if judged:
+        _legend(figure, tables)
     return figure
 
 
@@ -128,8 +131,7 @@ def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     return float(low - room), float(high + room)
 
 
-def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:
-    what = f"expected gain in {words.spoken} against training alone" + (" (points)" if words.unit == "%" else "")
+def _label(figure: Figure, panels: np.ndarray, columns: int, what: str, named: bool) -> None:
     if named:
         figure.supxlabel(fold(what), fontsize="medium")
         for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks
@@ -137,6 +139,7 @@ def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, 
         return
     figure.supylabel(what if len(panels) > columns else what.replace(" against", "\nagainst"), fontsize="medium")
     ranks = "clients, from the largest expected loss to the largest expected gain"
+    ranks = ranks if what.startswith("expected") else ranks.replace("expected ", "")
     figure.supxlabel(fold(ranks), fontsize="medium")
 
 

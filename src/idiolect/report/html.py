@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from idiolect.record.words import counted
 from idiolect.report import choice_table, privacy, wording
-from idiolect.report.clients import VERDICTS
+from idiolect.report.clients import NO_INTERVALS, SAME, VERDICTS
 from idiolect.report.columns import INSTANCES
 from idiolect.report.wording import NONE
 
@@ -82,4 +82,5 @@ def _environment() -> Environment:
     pages.filters |= {one.__name__: one for one in (*spoken, *stated, *others)}
     pages.filters["upper_first"] = wording.upper
     pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES, "VERDICTS": VERDICTS}
+    pages.globals |= {"SAME": SAME, "NO_INTERVALS": NO_INTERVALS}
     return pages

@@ -16,7 +16,7 @@ from idiolect.report import answer as answers
 from idiolect.report.advise_figure import drawn_map, map_data
 from idiolect.report.choice_figure import choice_data, drawn_choice
 from idiolect.report.choice_table import ChoiceFound, read_choices, read_dial
-from idiolect.report.clients import client_table
+from idiolect.report.clients import NO_INTERVALS, SAME, client_table, has_intervals
 from idiolect.report.figure_data import Data, client_data, run_figures, score_facts, sent
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.folder import FolderError, Run, read, read_machine, read_spec
@@ -166,6 +166,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         further=table.answer.further,
     )
     data: dict[str, object] = {"score": score_facts(run.words, run.higher_is_better)}
+    data["words"] = {"same": SAME, "no_intervals": NO_INTERVALS}
     data |= {"clients": client_data(tables, shown, method_colours(run)), "figures": figures}
     return fill(
         "run.html",
@@ -180,5 +181,6 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         choices=choices,
         tables=tables,
         shown=shown,
+        judged=has_intervals(run),
         page_data=data,
     )

@@ -18,8 +18,8 @@ from idiolect.visible import plainly
 
 _ADAPTATION = (
     "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
-    "model. Better, same, worse: clients. Rows: mean over clients of the fraction that each model gets right. Worst: "
-    "the worst tenth of clients"
+    "model. Better, same, worse: clients; same: both models are equal on its test rows, which may be too few to show a "
+    "difference. Rows: mean over clients of the fraction that each model gets right. Worst: the worst tenth of clients"
 )
 MOST = 9  # a rank that every column is below
 _GAINS = ("gain", "over_one", "helped", "hurt")  # columns that compare with another method
@@ -147,7 +147,5 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
         return frozenset()
-    contenders = [
-        row for row in rows if not row.entry.diverged and row.entry.chosen is not False and column.contends(row)
-    ]
+    contenders = [row for row in rows if not row.entry.diverged and row.entry.chosen is not False]
     return frozenset(leaders({row.entry.method: row[column.key] for row in contenders}, column.better))

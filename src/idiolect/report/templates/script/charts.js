@@ -34,7 +34,7 @@ function addChart(name, { make, rows, height, controls = [], click, key, about, 
   if (caption) figure.querySelector("figcaption").firstChild.textContent = caption + " ";
   figure.hidden = false;
   const chart = { name, box, figure, said, make, height };
-  chart.high = () => (typeof height === "function" ? height() : height);
+  chart.high = (width = box.clientWidth) => (typeof height === "function" ? height(width) : height);
   box.style.height = chart.high() + "px";
   chart.plot = echarts.init(box, null, { renderer: heavy ? "canvas" : "svg" });
   chart.draw = () => drawChart(chart);
@@ -50,8 +50,35 @@ function addChart(name, { make, rows, height, controls = [], click, key, about, 
 function drawChart(chart) {
   const height = chart.high() + "px";
   if (chart.box.style.height !== height) { chart.box.style.height = height; chart.plot.resize(); }
-  chart.plot.setOption({ ...common(), ...chart.make(palette(), chart.box.clientWidth) }, { notMerge: true });
+  const width = chart.box.clientWidth;
+  chart.plot.setOption({ ...common(), ...foldTitle(chart.make(palette(), width), width) }, { notMerge: true });
 }
+
+const NARROW = 560; // of a figure, in pixels
+const LABEL = 120; // at most this wide is the label of a row in a narrow figure
+// Letters of a row's label, so that the plot beside it keeps most of a narrow figure.
+const letters = (width, most) => (width < NARROW ? Math.min(most, 18) : most);
+
+// Texts one after the other, in lines of at most so many letters.
+function folded(texts, most) {
+  const lines = [];
+  for (const text of texts) {
+    const last = lines.length - 1;
+    if (last >= 0 && lines[last].length + text.length < most) lines[last] += " " + text;
+    else lines.push(text);
+  }
+  return lines;
+}
+
+// The title below a narrow figure in several lines: a long one would be cut, and squeeze the plot.
+function foldTitle(option, width) {
+  if (width >= NARROW || !option.xAxis || !option.xAxis.name) return option;
+  const lines = folded(option.xAxis.name.split(" "), Math.floor((width - LABEL - 28) / 6.2));
+  return { ...option, xAxis: { ...option.xAxis, name: lines.join("\n"), nameTextStyle: { ...option.xAxis.nameTextStyle, lineHeight: 15 } } };
+}
+
+// Lines that the legend above a figure takes.
+const legendLines = (names, width) => folded(names, Math.floor((width - 16) / 6.6 - 1)).length;
 
 function common() {
   const colours = palette();
@@ -73,7 +100,7 @@ function addDownload(files, kind, made) {
 // Drawn anew as a file: with a background, a legend, and no parts that only a pointer sees.
 function svgOf(chart) {
   const width = 900;
-  const still = echarts.init(null, null, { renderer: "svg", ssr: true, width, height: Math.max(chart.high(), 320) });
+  const still = echarts.init(null, null, { renderer: "svg", ssr: true, width, height: Math.max(chart.high(width), 320) });
   const option = chart.make(palette(), width, true);
   still.setOption({ ...common(), ...option, dataZoom: [], backgroundColor: palette().card });
   const text = still.renderToSVGString();
@@ -192,4 +219,9 @@ function reach(values) {
   return ends[0] < ends[1] ? ends : [ends[0] - 0.5, ends[1] + 0.5];
 }
 
-const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + "\u2026" : text);
+// The middle goes, as labels often differ at their ends.
+function shortened(text, most) {
+  if (text.length <= most) return text;
+  const end = Math.floor((most - 1) / 2);
+  return text.slice(0, most - 1 - end) + "\u2026" + text.slice(text.length - end);
+}

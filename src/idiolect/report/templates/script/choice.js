@@ -5,7 +5,9 @@ function choiceChart(name, data) {
   const width = data.values.length;
   const at = (client, place) => scores[client * width + place];
   let selected = -1;
-  function make(colours, across, still) {
+  const named = ["mean over clients", "worst tenth", "choice of a client"];
+  const more = (across) => 22 * (legendLines(named.map((one) => one + "      "), across) - 1);
+  function make(colours, across) {
     const scaled = (value) => (known(value) ? value * data.scale : "-");
     const client = (who, look) => ({ type: "line", data: data.values.map((_, place) => scaled(at(who, place))), showSymbol: false, silent: true, tooltip: { show: false }, animation: false, ...look });
     const faint = { lineStyle: { color: colours.muted, width: 0.8, opacity: Math.max(0.15, Math.min(0.6, 12 / data.names.length)) } };
@@ -16,8 +18,8 @@ function choiceChart(name, data) {
     const [least, most] = reach([...scores, ...data.mean, ...data.worst].filter(known).map((value) => value * data.scale));
     const room = 0.04 * (most - least);
     return {
-      grid: frame({ right: selected < 0 ? 24 : 110, top: 40 }),
-      legend: { top: 6, left: 8, selectedMode: false, textStyle: { color: colours.ink }, data: ["mean over clients", "worst tenth", "choice of a client"] },
+      grid: frame({ right: selected < 0 ? 24 : 110, top: 40 + more(across) }),
+      legend: { top: 6, left: 8, selectedMode: false, textStyle: { color: colours.ink }, data: named },
       xAxis: axisLook(colours, { type: "category", data: data.values, name: data.setting, nameGap: 28, boundaryGap: true, axisLabel: { interval: 0, hideOverlap: false, showMinLabel: true, showMaxLabel: true } }),
       yAxis: axisLook(colours, { type: "value", min: least - room, max: most + room, name: data.title, nameGap: 46, axisLabel: { formatter: (value) => String(Number(value.toPrecision(3))) } }),
       tooltip: tip(colours, "axis", (found) => {
@@ -41,7 +43,7 @@ function choiceChart(name, data) {
   pick.append(element("option", "every client alike"), ...data.names.map((who) => element("option", who)));
   pick.addEventListener("change", () => { selected = pick.selectedIndex - 1; chart.draw(); });
   const chart = addChart(name, {
-    make, controls: [pick], height: 400, heavy: data.names.length > LINES,
+    make, controls: [pick], height: (across) => 400 + more(across), heavy: data.names.length > LINES,
     caption: "Test score at every value of the setting. Red lines: what clients get with their own choice, in the mean (solid) and for the worst tenth (dashed). Click a line to follow its client.",
     about: "Red: what clients choose themselves, in the mean (solid) and for their worst tenth (dashed).",
     click: (chart, x, y) => {

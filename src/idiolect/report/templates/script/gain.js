@@ -6,6 +6,9 @@ function gainChart(name) {
     .filter(([of]) => of.gain.some((value) => known(value) && value !== 0));
   if (!compared().length) return;
   if (!compared().some(([, place]) => place === looked.method)) looked.method = compared()[0][1];
+  // where rows stayed at the sites of a deployment, gains are known by scores alone
+  const judged = clients.methods.some((of) => of.low.some(known));
+  const gainWords = judged ? "expected gain" : "gain";
   let order = [];
   const sortAnew = () => {
     const of = clients.methods[looked.method];
@@ -19,7 +22,7 @@ function gainChart(name) {
     const interval = known(of.low[client]) ? ` [${signed(of.low[client])}, ${signed(of.high[client])}]` : "";
     return [
       clients.names[client],
-      `expected gain ${signed(of.gain[client])}${interval}, ${of.verdict[client]}`,
+      `${gainWords} ${signed(of.gain[client])}${interval}${of.verdict[client] ? `, ${of.verdict[client]}` : ""}`,
       `alone ${shown(of.alone[client])}, personal ${shown(of.personal[client])}`,
       `${known(of.rows[client]) ? Math.round(of.rows[client]) : NONE} training rows`,
     ];
@@ -53,7 +56,7 @@ function gainChart(name) {
     const [least, most] = [Math.min(inner[0], gained[0]), Math.max(inner[1], gained[gained.length - 1])];
     const room = 0.04 * (most - least);
     const gains = axisLook(colours, {
-      type: "value", min: least - room, max: most + room, name: `expected gain over training alone, ${page.score.title}`,
+      type: "value", min: least - room, max: most + room, name: `${gainWords} over training alone, ${page.score.title}`,
       nameGap: flat ? 26 : 44, axisLabel: { formatter: (value) => signed(value / scale) },
     });
     const ranks = axisLook(colours, {
@@ -63,7 +66,7 @@ function gainChart(name) {
       axisLabel: {
         hideOverlap: !flat,
         formatter: (rank) => (!flat ? (rank < 0 || rank >= order.length ? "" : String(Math.round(rank) + 1))
-          : Number.isInteger(rank) && order[rank] !== undefined ? shortened(clients.names[order[rank]], 24) : ""),
+          : Number.isInteger(rank) && order[rank] !== undefined ? shortened(clients.names[order[rank]], letters(width, 24)) : ""),
       },
     });
     return {
@@ -107,8 +110,11 @@ function gainChart(name) {
     controls: [method],
     heavy: clients.names.length > 1500,
     height: () => (named() ? 90 + 19 * Math.max(order.length, 4) : 380),
-    caption: "Each dot is a client, averaged over seeds: what it can expect to gain over training alone, with its 95 % interval. "
-      + "Blue: helped; orange diamonds: hurt; grey: unclear. Click a client to select it here, in the table and in the other figures.",
+    caption: (judged
+      ? "Each dot is a client, averaged over seeds: what it can expect to gain over training alone, with its 95 % interval. "
+        + `Blue: helped; orange diamonds: hurt; grey: unclear; grey squares: the same, ${page.words.same}. `
+      : `Each dot is a client, averaged over seeds: what it gains over training alone by its test score. ${page.words.no_intervals} `)
+      + "Click a client to select it here, in the table and in the other figures.",
     about: "Arrow keys move from client to client; Escape lets go.",
     rows: () => {
       const of = clients.methods[looked.method];

@@ -92,7 +92,7 @@ function mapChart(name, data) {
     const values = axisLook(colours, { type: "value", name: data.title + " over training alone", nameGap: named ? 28 : 46, min: ends[0] - room, max: ends[1] + room,
       axisLabel: { formatter: (value) => signed(value / data.scale) } });
     const ranks = axisLook(colours, { type: "value", min: -1, max: order.length, splitLine: { show: false }, ...(named ? { interval: 1 } : { name: `${order.length} clients`, nameGap: 28 }),
-      axisLabel: { hideOverlap: !named, formatter: (rank) => (named ? (order[rank] === undefined ? "" : shortened(data.names[order[rank]], 24)) : String(Math.max(0, Math.round(rank)))) } });
+      axisLabel: { hideOverlap: !named, formatter: (rank) => (named ? (order[rank] === undefined ? "" : shortened(data.names[order[rank]], letters(width, 24))) : String(Math.max(0, Math.round(rank)))) } });
     return {
       grid: frame({ right: 20, top: 12 }),
       xAxis: named ? values : ranks,

@@ -18,6 +18,15 @@ function nextWay(cell) {
   return cell.dataset.kind === "words" ? 1 : -1;
 }
 
+// A table that is wider than the page says so: on many screens no scroll bar does.
+for (const box of document.querySelectorAll(".scroll")) {
+  const note = element("p", "More columns to the right: scroll the table sideways.", "about sideways");
+  box.after(note);
+  const look = () => { note.hidden = box.scrollWidth <= box.clientWidth + 7; }; // its own padding shows no column
+  new ResizeObserver(look).observe(box);
+  look();
+}
+
 for (const table of document.querySelectorAll("table.sortable")) {
   const head = [...table.tHead.rows[0].cells];
   head.forEach((cell, place) => {
