@@ -23,6 +23,8 @@ SPEC_SETTINGS = [  # (--set, a part of the sentence)
     ("training = 3", "[training] must be a table of settings, got 3."),
     ("nonsense", "--set needs one line of TOML such as 'training.rounds = 50', got 'nonsense'"),
     ("", "--set needs one line of TOML such as 'training.rounds = 50', got ''."),
+    ("x = " + 3000 * "[", "--set needs one line of TOML"),
+    ("training.rounds = " + 5000 * "9", "--set needs one line of TOML"),
     ("seeds = []", "seeds must be one or more different whole numbers of at least 0, got []."),
     ("seeds = [1, 1]", "seeds must be one or more different whole numbers of at least 0, got [1, 1]."),
     ("seeds = [-1]", "seeds must be one or more different whole numbers of at least 0, got [-1]."),
@@ -87,7 +89,7 @@ def assert_refused(answer, sentence):
     assert sentence in answer.error
 
 
-@pytest.mark.parametrize(("change", "sentence"), SPEC_SETTINGS, ids=[change for change, _ in SPEC_SETTINGS])
+@pytest.mark.parametrize(("change", "sentence"), SPEC_SETTINGS, ids=[change[:60] for change, _ in SPEC_SETTINGS])
 def test_a_wrong_setting_is_refused_before_anything_is_made(idiolect, here, change, sentence):
     answer = idiolect("run", "spec.toml", "--out", "out", "--set", change)
     assert_refused(answer, sentence)

@@ -398,3 +398,26 @@ def test_a_number_beyond_single_precision_is_refused(idiolect, here):
     assert answer.code == 2
     assert "step_size must be at most 3.4" in answer.error
     assert "1e+300" in answer.error
+
+
+def test_closed_streams_hold_nothing_up(tmp_path):
+    """As `idiolect list >&- 2>&-` leaves them."""
+    words = "import sys; sys.stdout = sys.stderr = None; from idiolect.cli import main; sys.argv[1:] = ['list']; main()"
+    assert subprocess.run([sys.executable, "-c", words], cwd=tmp_path, timeout=60).returncode == 0
+
+
+def test_a_disk_that_takes_a_part_of_an_array_is_full(capsys):
+    def refuse():
+        raise OSError("96000 requested and 51168 written")
+
+    assert failures.exit_code_of(refuse) == 1
+    assert "No space left on device. Free some space first." in capsys.readouterr().err
+
+
+def test_a_backend_that_is_not_there_is_named(capsys, monkeypatch):
+    def refuse():
+        raise RuntimeError("Unable to initialize backend 'tpu': UNAVAILABLE")
+
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    assert failures.exit_code_of(refuse) == 2
+    assert "JAX cannot compute on JAX_PLATFORMS='tpu' here; leave that variable out" in capsys.readouterr().err

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import numpy as np
 import pytest
 
 from idiolect.cli import app
+from idiolect.record import standing
 from idiolect.record.errors import RequestError
 
 COMPARE = "--methods local,fedavg --rounds 3 --step-sizes 0.1 -q --format json"
@@ -34,9 +36,10 @@ def rows(tmp_path, monkeypatch):
 
 def test_a_comparison_of_a_pack_is_that_of_its_table(rows, capsys):
     run("pack rows.csv --client site --target outcome")
-    said = capsys.readouterr().out
-    assert "8 clients hold 160 rows" in said
-    assert 'path = "runs/rows-pack"' in said
+    said = capsys.readouterr()
+    assert "8 clients hold 160 rows" in said.err
+    assert tomllib.loads(said.out[said.out.index("[data]") :])["data"] == {"source": "pack", "path": "runs/rows-pack"}
+    assert standing.way_on() == "runs/rows-pack is complete. `idiolect verify runs/rows-pack` looks at it."
     run(f"compare rows.csv --client site --target outcome --out one {COMPARE}")
     run(f"compare runs/rows-pack --out two {COMPARE}")
     capsys.readouterr()

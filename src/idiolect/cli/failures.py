@@ -25,6 +25,7 @@ MEMORY_WORDS = (
 )
 LITTLE_MEMORY = 100_000_000  # bytes: libraries that are imported need more
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_BACKEND = "Unable to initialize backend"  # JAX's words
 SHORT = " written"  # NumPy's "96 requested and 51 written", where the disk took a part
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
@@ -70,6 +71,9 @@ def _sentence(error: Exception) -> tuple[str, int]:
             full = error.strerror or os.strerror(errno.ENOSPC)
             return f"The system refused{where}: {full}. Free some space first. {standing.way_on()}", 1
         return f"The system refused{where}: {error.strerror or error}.", 2
+    if isinstance(error, RuntimeError) and NO_BACKEND in str(error):
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        return f"JAX cannot compute on JAX_PLATFORMS={asked!r} here; leave that variable out, or set it to cpu.", 2
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1

@@ -8,6 +8,7 @@ import csv
 import enum
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -54,11 +55,14 @@ class Guarded:
 def guarded() -> Iterator[None]:
     """Inside, standard output and standard error are guarded, also for what others print (warnings, tracebacks)."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Guarded(sys.stdout), Guarded(sys.stderr)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    with contextlib.ExitStack() as opened:
+        # a stream that was closed for us (`>&-`) is None, and the next file that is opened would take its number
+        out, err = (one or opened.enter_context(open(os.devnull, "w")) for one in before)
+        sys.stdout, sys.stderr = Guarded(out), Guarded(err)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
 
 
 def speak_for_hosts() -> None:

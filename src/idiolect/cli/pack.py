@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tomli_w
 import typer
 
 from idiolect.cli.data_options import Columns
 from idiolect.cli.options import Seed, Writing, command, free_folder, in_options
-from idiolect.cli.output import put
+from idiolect.cli.output import put, remark
 from idiolect.record import standing
 from idiolect.record.errors import RequestError
 
@@ -39,7 +40,10 @@ def pack(
         packed = write(spec, folder)
     with standing.at(folder, ""):
         standing.finished(folder, f"`idiolect verify {folder}` looks at it")
-    use = f'The rows are in {folder}; a spec names them by\n\n[data]\nsource = "pack"\npath = "{folder}"'
+    for note in () if writing.quiet else packed.notes:
+        remark(note)
+    named = tomli_w.dumps({"data": {"source": "pack", "path": str(folder)}})
+    use = f"The rows are in {folder}; a spec names them by\n\n{named}"
     facts = packed._asdict()
     short = {name: value for name, value in facts.items() if name != "notes"}
-    put(writing.as_format, lambda: "\n".join([*packed.notes, "", use]), lambda: facts, lambda: [short])
+    put(writing.as_format, lambda: use, lambda: facts, lambda: [short])

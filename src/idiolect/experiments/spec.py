@@ -279,6 +279,11 @@ _HOMES = {  # where two tables share a name, the first is meant
 _KEYS = ("name", "seed", "seeds", "algorithm", "methods", "defaults", "resolved", *_TABLES)
 
 
+# what `tomllib` raises: for what is no TOML or a number of thousands of digits, and where it is nested too deeply
+NO_TOML = (ValueError, RecursionError)
+MOST_SHOWN = 200  # letters of what was given
+
+
 def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
     """The spec in a TOML file, with `a.b = value` overrides applied."""
     try:
@@ -289,7 +294,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
         raise RequestError(f"The spec file {path} cannot be read: {error.strerror}; give a TOML file.") from None
     except UnicodeDecodeError:
         raise RequestError(f"The spec file {path} is not text in UTF-8; save it as a plain TOML file.") from None
-    except tomllib.TOMLDecodeError as error:
+    except NO_TOML as error:
         raise RequestError(f"The spec file {path} is not valid TOML: {error}.") from None
     return from_table(override(table, overrides), default_name=path.stem)
 
@@ -298,10 +303,11 @@ def parse_line(text: str, option: str = "--set", example: str = "training.rounds
     """One line of TOML that an option was given; RequestError for none."""
     try:
         found, why = tomllib.loads(text), ""
-    except tomllib.TOMLDecodeError as error:
+    except NO_TOML as error:
         found, why = {}, f" ({error})"
     if not found:
-        raise RequestError(f"{option} needs one line of TOML such as {example!r}, got {text!r}{why}.")
+        shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+        raise RequestError(f"{option} needs one line of TOML such as {example!r}, got {shown!r}{why}.")
     return found
 
 
