@@ -41,6 +41,8 @@ OPTIONS = [
     ({"seeds": range(10**9)}, "seeds must have at most 10000 entries"),
     ({"out": 3}, "out must be a path, got 3"),
     ({"out": "a\0b"}, "out must be a path"),
+    ({"out": ""}, "out must be a path"),
+    ({"l2": 10**400}, "l2 must be a number, got an object of type int"),
     ({"spec": 3}, "spec must be settings by name"),
     ({"spec": {1: 2}}, "spec must be settings by name"),
     ({"spec": {"training.rounds": object()}}, "spec must be settings by name"),

@@ -21,7 +21,7 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 MOST = 10_000  # entries of a list, as on the command line; a slip such as range(10**9) would take all memory
-LONGEST = 100  # characters of a value in a sentence
+LONGEST = 100  # characters of a value in a sentence, and digits of a number
 
 
 class Kind(NamedTuple):
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
 def _is_setting(value: object) -> bool:
     if isinstance(value, list):
         return all(map(_is_setting, value))
-    return isinstance(value, (bool, int, float, str))
+    return isinstance(value, (bool, str)) or _is_number(value)
 
 
 def _is_table(value: object) -> bool:
@@ -52,13 +52,21 @@ def _is_read(value: object) -> bool:
 
 
 def _is_path(value: object) -> bool:
-    return isinstance(value, (str, os.PathLike)) and "\0" not in os.fsdecode(value)
+    return isinstance(value, (str, os.PathLike)) and os.fsdecode(value) != "" and "\0" not in os.fsdecode(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or _is_whole(value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**LONGEST
 
 
 KINDS = {  # by the text of an annotation, between its bars
     "str": Kind("a text", lambda value: isinstance(value, str)),
-    "int": Kind("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "float": Kind("a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)),
+    "int": Kind("a whole number", _is_whole),
+    "float": Kind("a number", _is_number),
     "bool": Kind("True or False", lambda value: isinstance(value, bool)),
     "Progress": Kind("a function of a method, rounds done and rounds in all", callable),
     "Table": Kind("from il.read_table(rows, client=..., target=...)", _is_read),
@@ -74,10 +82,13 @@ AS_THEY_ARE = {"Table", "PATH", "Progress", "Mapping[str, Setting]"}
 LEAVE = "give one, or leave it out"
 
 
-def checked(options: type | None = None) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
+def checked(
+    options: type | None = None, besides: str = ""
+) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
     """A function whose arguments are held against their annotations; refusals are in the words of Python.
 
     Further arguments are held against the fields of `options`, where it has them; None leaves one of these out.
+    `besides` is what a refusal of an argument that is needed says at its end.
     """
 
     def around(function: Callable[Given, Found]) -> Callable[Given, Found]:
@@ -87,7 +98,7 @@ def checked(options: type | None = None) -> Callable[[Callable[Given, Found]], C
         more = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
         bare = [name for name, one in signature.parameters.items() if name in hints and one.default is one.empty]
         needed = [name for name in bare if name != more]
-        way_out = f"write {function.__name__}({', '.join(needed)})"
+        way_out = f"write {function.__name__}({', '.join(needed)}){besides}"
 
         @functools.wraps(function)
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Found:
@@ -146,8 +157,9 @@ def _as_python(value: Any) -> Any:
 
 def _shown(value: object) -> str:
     """A value short enough for a sentence; of an object its type."""
-    plain_value = value is None or isinstance(value, (bool, int, float, str, bytes, list, tuple, dict, range))
-    text = repr(value) if plain_value else f"an object of type {type(value).__name__}"
+    entries = list(value) if isinstance(value, (list, tuple)) else [value]
+    short = all(one is None or isinstance(one, (bytes, range)) or _is_setting(one) for one in entries)
+    text = repr(value) if short else f"an object of type {type(value).__name__}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 

@@ -97,7 +97,7 @@ def train(method: str, table: Table, *, tune: bool = False, **given: Given) -> T
     return TrainedRun(place)
 
 
-@checked(Options)
+@checked(Options, besides="; simulate_many takes built algorithms")
 def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Values) -> Answer:
     """Train every combination of the listed settings, such as `penalty=[0.01, 0.1, 1.0]`, for every one of `seeds`.
 
