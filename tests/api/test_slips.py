@@ -27,19 +27,74 @@ def test_rows_that_were_not_read_are_sent_to_read_table(rows):
             call(rows)
 
 
+OPTIONS = [
+    ({"rounds": "ten"}, "rounds must be a whole number, got 'ten'; give one, or leave it out"),
+    ({"rounds": 2.5}, "rounds must be a whole number"),
+    ({"rounds": True}, "rounds must be a whole number"),
+    ({"l2": "much"}, "l2 must be a number"),
+    ({"score": 3}, "score must be a text, got 3"),
+    ({"refit": "yes"}, "refit must be True or False"),
+    ({"step_sizes": ["a"]}, "step_sizes must be a list of numbers, got 'a' in it"),
+    ({"step_sizes": 0.3}, "step_sizes must be a list of numbers, got 0.3"),
+    ({"seeds": 3}, "seeds must be a list of whole numbers, got 3"),
+    ({"seeds": "two"}, "seeds must be a list of whole numbers, got 'two'"),
+    ({"seeds": (seed for seed in [1, 2])}, "seeds must be a list of whole numbers, got an object of type generator"),
+    ({"seeds": range(10**9)}, "seeds must have at most 10000 entries"),
+    ({"out": 3}, "out must be a path, got 3"),
+    ({"out": "a\0b"}, "out must be a path"),
+    ({"out": ""}, "out must be a path"),
+    ({"l2": 10**400}, "l2 must be a number, got an object of type int"),
+    ({"spec": 3}, "spec must be settings by name"),
+    ({"spec": {1: 2}}, "spec must be settings by name"),
+    ({"spec": {"training.rounds": object()}}, "spec must be settings by name"),
+    ({"progress": 3}, "progress must be a function"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), OPTIONS)
+def test_options_are_what_their_annotations_say(table, given, words):
+    for call in (il.compare, lambda one, **more: il.train("ditto", one, **more)):
+        with pytest.raises(il.RequestError, match=words):
+            call(table, **given)
+    with pytest.raises(il.RequestError, match=words):
+        il.sweep("ditto", table, penalty=[0.1, 1.0], **given)
+
+
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("call", "words"),
     [
-        ({"rounds": "ten"}, "rounds must be a whole number, got 'ten'"),
-        ({"rounds": 2.5}, "rounds must be a whole number"),
-        ({"step_sizes": ["a"]}, "step_sizes must be a number, got 'a'"),
-        ({"seeds": "two"}, "seeds must be a whole number"),
-        ({"l2": "much"}, "l2 must be a number"),
+        (lambda table: il.compare(table, [3]), "methods must be a text or a list of texts, got 3 in it"),
+        (lambda table: il.compare(table, [None]), "methods must be a text or a list of texts, got None in it"),
+        (lambda table: il.compare(table, {"fedavg": 3}), "methods must be a text or a list of texts"),
+        (lambda table: il.compare(table, splits="a"), "splits must be a whole number, got 'a'"),
+        (lambda table: il.compare(table, splits=1.5), "splits must be a whole number, got 1.5"),
+        (lambda table: il.train(3, table), "method must be a text, got 3"),
+        (lambda table: il.train(["fedavg"], table), "method must be a text"),
+        (lambda table: il.train(table, "fedavg"), r"got an object of type Table; write train\(method, table\)"),
+        (lambda table: il.train("fedavg", table, tune="x"), "tune must be True or False, got 'x'"),
+        (lambda table: il.train("ditto", table, penalty=object()), "penalty must be a number"),
+        (lambda table: il.sweep("ditto", table, penalty=range(10**9)), "penalty must be a number"),
+        (lambda table: il.advise(table, out=3), "out must be a path"),
+        (lambda table: il.advise(table, seeds=["a"]), "seeds must be a list of whole numbers"),
+        (lambda table: il.pack(table, 3), "folder must be a path"),
+        (lambda table: il.load(3), "path must be a path, got 3"),
+        (lambda table: il.explain(3), "name must be a text, got 3"),
+        (lambda table: il.explain("ditto", penalty=object()), "penalty must be a number"),
+        (lambda table: il.data_set(3), "name must be a text, got 3"),
     ],
 )
-def test_numbers_must_be_numbers(table, given, words):
+def test_arguments_are_what_their_annotations_say(table, call, words):
     with pytest.raises(il.RequestError, match=words):
-        il.train("ditto", table, **given)
+        call(table)
+
+
+def test_numbers_of_numpy_are_numbers(table):
+    size = np.array([0.1])
+    run = il.train("ditto", table, rounds=np.int64(2), seeds=np.array([1]), spec={"training.record_every": np.int64(1)})
+    assert run.history["round"].max() == 2
+    assert il.train("fedavg", table, rounds=1, step_size=size[0], score=None).settings["step_size"] == 0.1
+    with pytest.raises(il.RequestError, match="path must be a path, got 3"):
+        run.save(3)
 
 
 def test_a_sweep_needs_values(table):

@@ -86,12 +86,48 @@ def test_check_says_what_would_be_sent_and_what_is_wrong(idiolect, tmp_path):
         (("join", "nowhere"), "connect.toml"),
         (("status", "nowhere"), "no folder nowhere"),
         (("demo", "--sites", "1"), "at least 2"),
+        (("demo", "--sites", "1000000000"), "--sites 1000000000, a process for each site, needs about 310 PB"),
+        (("demo", "spec.toml", "--sites", "2"), "got 2 beside spec.toml"),
+        (("demo", "spec.toml", "--rounds", "2"), "got 2 beside spec.toml"),
+        (("init", "kits", "spec.toml", "--sites", "a,b", "--port", "99999"), "from 1 to 65535, got 99999"),
+        (("init", "kits", "spec.toml", "--sites", "a,b", "--port", "-1"), "from 1 to 65535, got -1"),
+        (("init", "kits", "spec.toml", "--sites", "a,b", "--host", ""), "--host must be a name or an address"),
+        (("init", "kits", "spec.toml", "--sites", "a,b", "--host", "a b"), "got 'a b'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(idiolect, words, sentence):
+def test_what_makes_no_sense_is_refused(idiolect, tmp_path, words, sentence):
     code, _, errors = idiolect(*words)
     assert code == 2
-    assert sentence in errors
+    assert sentence in " ".join(errors.split())
+    assert not (tmp_path / "kits").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("step_size = -1", "step_size must be"),
+        ("step_size = [0.1, 0.3]", "step_size must be"),
+        ("epochs = 1.5", "epochs must be"),
+        ("step_size = 0.1\nswept = { method = 'fedavg', settings = ['step_size'] }", "not swept over sites"),
+    ],
+)
+def test_a_spec_that_can_never_run_has_no_kits(idiolect, tmp_path, setting, sentence):
+    write_rows(tmp_path / "rows.csv")
+    table = SPEC.replace('client = "site"', 'path = "rows.csv"\nclient = "ward"')
+    (tmp_path / "spec.toml").write_text(table.replace("step_size = 0.1", setting))
+    for words in (("init", "kits", "spec.toml", "--sites", "a,b"), ("demo", "spec.toml", "--out", "kits")):
+        code, _, errors = idiolect(*words)
+        assert code == 2
+        assert sentence in " ".join(errors.split())
+        assert not (tmp_path / "kits").exists()
+
+
+def test_a_kit_is_refused_where_its_file_has_an_impossible_port(idiolect, tmp_path):
+    idiolect("init", "kits", "spec.toml", "--sites", "north,south")
+    path = tmp_path / "kits" / "server" / "server.toml"
+    path.write_text(path.read_text().replace("8443", "99999"))
+    code, _, errors = idiolect("serve", "kits/server")
+    assert (code, "server.toml.port must be" in errors) == (2, True)
 
 
 def test_the_servers_kit_says_what_it_is_for(idiolect):

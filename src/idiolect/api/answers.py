@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from idiolect.api.asked import checked
 from idiolect.api.sentences import in_python, warn, with_arguments
 from idiolect.api.tables import to_arrow, to_frame
 from idiolect.record.codec import flat, to_json
@@ -62,7 +63,7 @@ class Result(abc.ABC):
         """Where the files lie; a temporary folder is removed with this object: `save` keeps it."""
         return self._place.folder
 
-    @in_python()
+    @checked()
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Copy the folder to `path`, which must not exist, with its page; `load` and the commands read it."""
         target = Path(path)
@@ -381,7 +382,7 @@ class Advice(Result):
         return advice_html(self._found)
 
 
-@in_python()
+@checked()
 def load(path: str | os.PathLike[str]) -> Answer | TrainedRun | SplitsAnswer | Advice:
     """The result in a finished folder of `compare`, `run`, `sweep` or `advise`; one method is a `TrainedRun`."""
     folder = Path(path)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 import tomli_w
 
 from idiolect.api.answers import Advice, Answer, SplitsAnswer, TrainedRun, Workplace
-from idiolect.api.sentences import in_python, warn
-from idiolect.api.tables import Setting, Table, check_number, check_table, open_pack, plain
+from idiolect.api.asked import checked, plain
+from idiolect.api.sentences import warn
+from idiolect.api.tables import Setting, Table, open_pack
 from idiolect.experiments.contest import Contest
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
 from idiolect.report.explanation import explanation_text
@@ -48,11 +49,10 @@ class Options(TypedDict, total=False):
     progress: Progress  # called with a method, rounds done and rounds in all
 
 
-NUMBERS = {int: ("rounds", "cohort", "seed"), float: ("minutes", "l2", "held_out", "epsilon")}
 PLAIN_ROUNDS = 100  # where nothing is chosen and nothing is said
 
 
-@in_python()
+@checked(Options)
 def compare(
     table: Table,
     methods: str | Sequence[str] | None = None,
@@ -82,7 +82,7 @@ def compare(
     return Answer(place)
 
 
-@in_python()
+@checked(Options)
 def train(method: str, table: Table, *, tune: bool = False, **given: Given) -> TrainedRun:
     """Train one method: a registered name with its presets, or the path of your own inside `own_code`.
 
@@ -97,7 +97,7 @@ def train(method: str, table: Table, *, tune: bool = False, **given: Given) -> T
     return TrainedRun(place)
 
 
-@in_python()
+@checked(Options, besides="; simulate_many takes built algorithms")
 def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Values) -> Answer:
     """Train every combination of the listed settings, such as `penalty=[0.01, 0.1, 1.0]`, for every one of `seeds`.
 
@@ -105,8 +105,6 @@ def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Val
     """
     from idiolect.experiments.sweeping import expand
 
-    if not isinstance(method, str):
-        raise RequestError("sweep takes the name of a method, got an object; simulate_many takes built algorithms.")
     options, settings = _sorted_out(method, given)
     axes = {name: value for name, value in settings.items() if isinstance(value, list)}
     for name, values in axes.items():
@@ -120,7 +118,7 @@ def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Val
     return Answer(place)
 
 
-@in_python()
+@checked()
 def advise(
     table: Table,
     *,
@@ -132,15 +130,13 @@ def advise(
     """Who should learn with whom? What `idiolect advise` answers; `verify` judges the advice on test rows."""
     from idiolect.experiments.advise import advise_on
 
-    check_table(table)
     place = Workplace(out, f"{table.name}-advise")
-    splits = None if seeds is None else [int(seed) for seed in seeds]
     advise_on(
         {"data": dict(table.data)},
         place.folder,
         name=table.name,
         verify=verify,
-        seeds=splits,
+        seeds=None if seeds is None else list(seeds),
         progress=progress,
         say=warn,
         rows=table.rows,
@@ -148,15 +144,13 @@ def advise(
     return Advice(place)
 
 
-@in_python()
+@checked()
 def pack(table: Table, folder: str | os.PathLike[str], *, seed: int | None = None) -> Table:
     """Read, split and encode rows once, into a new folder, as `idiolect pack` does; `seed` draws the split."""
     from idiolect.experiments import packing
     from idiolect.experiments import spec as specs
 
-    check_table(table)
-    check_number("seed", seed, int)
-    drawn = {} if seed is None else {"seed": int(seed)}
+    drawn = {} if seed is None else {"seed": seed}
     spec = specs.from_table({"name": table.name, "methods": {"local": {}}, "data": dict(table.data) | drawn})
     for sentence in packing.pack(spec, Path(folder), table.rows).notes:
         warn(sentence)
@@ -175,7 +169,7 @@ class Explanation(dict[str, object]):
         return text_html(str(self))
 
 
-@in_python()
+@checked()
 def explain(name: str, objective: str | None = None, **settings: Setting) -> Explanation:
     """Equations, settings, what travels and what it costs, theory and citation of an algorithm or an objective."""
     from idiolect.experiments.explain import explain as look_up
@@ -217,10 +211,6 @@ def _spec(
     from idiolect.experiments import spec as specs
     from idiolect.experiments.candidates import comparison
 
-    check_table(table)
-    for kind, numbers in NUMBERS.items():
-        for name in numbers:
-            check_number(name, options.get(name), kind)
     contest = _contest(options, methods=methods, batch_size=batch_size, epochs=epochs)
     asked = comparison(dict(table.data), contest)
     asked["name"] = table.name
@@ -233,16 +223,12 @@ def _spec(
     for label, own in settings.items():
         asked["methods"][label] |= own
     if "seeds" in options:
-        for seed in options["seeds"]:
-            check_number("seeds", seed, int)
-        asked["seeds"] = [int(seed) for seed in options["seeds"]]
+        asked["seeds"] = list(options["seeds"])
     return specs.from_table(specs.override(asked, _toml(options.get("spec", {}))))
 
 
 def _contest(options: Options, **given: str | int | None) -> Contest:
     """What the command makes of the same options."""
-    for size in options.get("step_sizes") or ():
-        check_number("step_sizes", size, float)
     names = {field.name for field in dataclasses.fields(Contest)}
     asked: dict[str, Any] = {name: value for name, value in options.items() if name in names}
     # as texts, which the command takes: `repr` of a float is read back to the same bits

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from idiolect.api.asked import checked, plain
 from idiolect.api.sentences import in_python
 from idiolect.record.errors import RequestError
 
@@ -85,7 +86,7 @@ def read_table(
     return Table(name or (Path(str(data["path"])).stem if in_file else "table"), data, rows)
 
 
-@in_python()
+@checked()
 def data_set(name: str, **settings: Setting) -> Table:
     """A known data set (`idiolect list data`) with its own clients, such as `data_set("digits", clients=20)`."""
     from idiolect.core.checks import nearest
@@ -96,7 +97,7 @@ def data_set(name: str, **settings: Setting) -> Table:
     return Table(name, {"source": name, **({"settings": settings} if settings else {})})  # type: ignore[dict-item]
 
 
-@in_python()
+@checked()
 def open_pack(folder: str | os.PathLike[str]) -> Table:
     """The rows that `pack` or `idiolect pack` made ready; they stay on disk until they are needed."""
     from idiolect.data import packs
@@ -158,15 +159,6 @@ def _arrow_column(values: Column, role: str) -> pa.Array | pa.ChunkedArray:
         raise RequestError(f"{role} cannot become a column: {first}; give numbers or texts, one per row.") from error
 
 
-def plain(value: object) -> Setting:
-    """What a spec can hold: numbers of NumPy as Python's own; a range, a tuple or an index as a list."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if hasattr(value, "__iter__") and not isinstance(value, str):
-        return [plain(entry) for entry in value]  # type: ignore[return-value]
-    return value  # type: ignore[return-value]
-
-
 def to_frame(table: pa.Table) -> Frame:
     """A pandas frame; RequestError with the way out where pandas is not installed."""
     try:
@@ -177,20 +169,3 @@ def to_frame(table: pa.Table) -> Frame:
             "of the run's folder."
         ) from None
     return table.to_pandas()
-
-
-def check_table(table: object) -> None:
-    """RequestError for anything but a `Table`, which knows the client and the target."""
-    if not isinstance(table, Table):
-        raise RequestError(
-            f"A table must come from il.read_table(rows, client=..., target=...), got {type(table).__name__}; call it "
-            "first."
-        )
-
-
-def check_number(name: str, value: object, kind: type) -> None:
-    """RequestError unless the value is such a number, or left out (None)."""
-    allowed = (int, np.integer) if kind is int else (int, float, np.integer, np.floating)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, allowed)):
-        words = "a whole number" if kind is int else "a number"
-        raise RequestError(f"{name} must be {words}, got {value!r}; give one, or leave it out.")

@@ -50,9 +50,11 @@ def init(
     as_format: AsFormat = Format.text,
 ) -> None:
     """Make certificates and a start-up kit for the server and for each site."""
+    from idiolect.experiments.deploy.kits import check_place
     from idiolect.experiments.spec import load
 
     names, more, wanted = _names(sites), _names(later), load(spec, override or [])
+    check_place(host, port)
     if transport is Transport.flare:
         from idiolect.experiments.flare.kits import Federation, make_flare_kits
 
@@ -175,9 +177,9 @@ def status(
 def demo(
     printing: Printing,
     spec: Path | None = typer.Argument(None, help="A spec on a table to rehearse; default: heart disease."),
-    sites: int = typer.Option(4, help="Sites, of the default data."),
+    sites: int | None = typer.Option(None, help="Sites, of the default data. Default: 4."),
     transport: Transport = typer.Option(Transport.tls, help="tls, flare, or flower."),
-    rounds: int = typer.Option(20, help="Rounds, of the default data."),
+    rounds: int | None = typer.Option(None, help="Rounds, of the default data. Default: 20."),
     out: Path | None = typer.Option(None, help="New folder. Default: runs/deploy-demo, or the next free."),
 ) -> None:
     """A whole deployment on this machine: certificates, a process for each site, a server; all stopped at the end."""
@@ -185,8 +187,13 @@ def demo(
     from idiolect.experiments.spec import load
 
     use_cache(printing.quiet)
-    wanted = demo_spec(rounds) if spec is None else load(spec)
-    tables = demo_tables(sites) if spec is None else spec_tables(wanted)
+    for name, value, owner in (("sites", sites, "the table"), ("rounds", rounds, "training.rounds in it")):
+        if spec is not None and value is not None:
+            raise RequestError(
+                f"--{name} is of the default data, got {value} beside {spec}, where {owner} decides; leave it out."
+            )
+    wanted = demo_spec(20 if rounds is None else rounds) if spec is None else load(spec)
+    tables = demo_tables(4 if sites is None else sites) if spec is None else spec_tables(wanted)
     folder = out or free_folder(Path("runs") / "deploy-demo")
     if transport is Transport.tls:
         from idiolect.experiments.deploy.demo import run_demo as rehearse

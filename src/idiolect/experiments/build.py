@@ -154,6 +154,18 @@ class Assembled(NamedTuple):
 
 def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: str) -> Assembled:
     """Algorithm and objective with the settings of each, checked; errors name the place `where` in the spec."""
+    found = configure(method, client_loss, clients, where)
+    if isinstance(found.algorithm.objective, Checks):
+        found.algorithm.objective.check_parts()
+    reason = fit_of(found.algorithm).refused
+    if reason is not None:
+        name = method.objective or find(method.algorithm).objective
+        raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
+    return found
+
+
+def configure(method: MethodSpec, client_loss: ClientLoss, clients: int, where: str) -> Assembled:
+    """The same, with all checked that does not depend on the model: names, types and ranges of settings."""
     entry = find(method.algorithm)
     name = method.objective or entry.objective
     if name is None:
@@ -165,11 +177,6 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(objective, **_typed(entry.algorithm, values, clients, where))
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm, where)  # here and nowhere else: what theory adds is checked when it is added
-    if isinstance(algorithm.objective, Checks):
-        algorithm.objective.check_parts()
-    reason = fit_of(algorithm).refused
-    if reason is not None:
-        raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])
 
 

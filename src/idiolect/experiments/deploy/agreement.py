@@ -20,8 +20,12 @@ from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums
 from idiolect.engines.billing import sends
 from idiolect.engines.deploy.wire import Facts, digest
-from idiolect.engines.door import participation_of
+from idiolect.engines.door import check_training, participation_of
+from idiolect.experiments.build import configure
+from idiolect.experiments.protection import check_protections
 from idiolect.experiments.spec import Spec, to_table
+from idiolect.models import Linear
+from idiolect.objectives import ClientLoss
 from idiolect.protection.wrapper import NOISE_SECRET
 from idiolect.theory.constants import Constants
 
@@ -76,8 +80,20 @@ def constants_from_facts(each: Sequence[Any]) -> Constants | None:
 
 def check_deployable(spec: Spec) -> None:
     """RequestError for what needs the rows, or the states, of all clients in one place."""
+    swept = next((method.label for method in spec.methods if method.swept is not None), None)
+    if swept is not None:
+        raise RequestError(
+            f"Settings are not swept over sites, got the combination {swept!r}; choose one in a simulation and deploy "
+            "the spec that was swept, with that value."
+        )
+    reason = next((text for text, holds in _refused(spec).items() if holds), None)
+    if reason is not None:
+        raise RequestError(f"{reason}.")
+
+
+def _refused(spec: Spec) -> dict[str, bool]:
     data, tuning = spec.data, spec.tuning
-    refused = {
+    return {
         f"[data] source must be 'table' in a deployment, got {data.source!r}: each site brings its own table": (
             data.source != "table"
         ),
@@ -106,9 +122,16 @@ def check_deployable(spec: Spec) -> None:
         f"[collaboration] source = {spec.collaboration.source!r} reads the rows of all clients; give the weights with "
         "source = 'file', or use 'mixture'": spec.collaboration.source in OF_ROWS,
     }
-    reason = next((text for text, holds in refused.items() if holds), None)
-    if reason is not None:
-        raise RequestError(f"{reason}.")
+
+
+def check_runnable(spec: Spec, clients: int) -> None:
+    """RequestError for settings of methods and of training that no rows could make right, of so many sites."""
+    check_training(spec.training, clients)
+    check_protections(spec)
+    # what a model and its loss decide is checked where both are known: at the server, when the sites are there
+    any_loss = ClientLoss(model=Linear(1, 0), l2=spec.model.l2)
+    for method in spec.methods:
+        configure(method, any_loss, clients, f"methods.{method.label}")
 
 
 def rounds_to_answer(spec: Spec, algorithm: Algorithm, number: int, clients: int, seed: int) -> frozenset[int] | None:

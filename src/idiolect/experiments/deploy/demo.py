@@ -22,12 +22,15 @@ from idiolect.data.columns import Column
 from idiolect.data.shared_files import HEART_CATEGORIES, heart_table
 from idiolect.data.tables import read
 from idiolect.engines.deploy.tls import Papers, TlsServer
+from idiolect.experiments.deploy.agreement import check_deployable
 from idiolect.experiments.deploy.kits import CONNECT_FILE, coordinate_kit, make_kits, read_server_file
 from idiolect.experiments.deploy.rows import table_request
 from idiolect.experiments.spec import Spec, from_table
+from idiolect.record.memory import check_bytes
 
 LOOPBACK = "127.0.0.1"
 SECONDS_TO_STOP = 10.0
+BYTES_OF_SITE = 310 * 10**6  # that the process of a small site takes
 Say = Callable[[str], None]
 
 
@@ -54,10 +57,16 @@ def demo_spec(rounds: int) -> Spec:
     return from_table(table)
 
 
+def check_processes(sites: int, asked: str) -> None:
+    """RequestError where `asked`, what says how many sites there are, needs more processes than memory holds."""
+    check_bytes(sites * BYTES_OF_SITE, f"{asked}, a process for each site,", "use fewer sites")
+
+
 def demo_tables(sites: int) -> dict[str, pa.Table]:
     """The rows of so many sites: the four hospitals, fewer of them, or parts of them."""
     if sites < 2:
         raise RequestError(f"--sites must be at least 2, got {sites}.")
+    check_processes(sites, f"--sites {sites}")
     each = _by_client(heart_table(), "hospital")
     names, found = list(each), dict[str, pa.Table]()
     if sites <= len(names):
@@ -74,7 +83,10 @@ def spec_tables(spec: Spec) -> dict[str, pa.Table]:
     """The pooled table of a spec, site by site: what each would bring."""
     if spec.data.path is None or spec.data.client is None:
         raise RequestError("A rehearsal needs data.path and data.client: the table with all rows, and who owns them.")
-    return _by_client(read(spec.data.path, table_request(spec.data).kinds).table, spec.data.client)
+    check_deployable(spec)
+    found = _by_client(read(spec.data.path, table_request(spec.data).kinds).table, spec.data.client)
+    check_processes(len(found), f"A rehearsal of {len(found)} clients")
+    return found
 
 
 def _by_client(table: pa.Table, client: str) -> dict[str, pa.Table]:

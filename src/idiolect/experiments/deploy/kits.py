@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import RequestError, setting
 from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.site import Site
 from idiolect.engines.deploy.tls import Papers, TlsServer, serve_site
 from idiolect.engines.deploy.transport import Transport
-from idiolect.experiments.deploy.agreement import check_deployable, check_names
+from idiolect.experiments.deploy.agreement import check_deployable, check_names, check_runnable
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.serve import coordinate
 from idiolect.experiments.deploy.site_file import FILE, SPEC, SiteFile, read_site_file, read_toml
@@ -24,6 +25,7 @@ from idiolect.experiments.strict import fill
 from idiolect.record import standing
 
 SERVER_FILE, CONNECT_FILE, RESULT = "server.toml", "connect.toml", "result"
+MOST_PORT = 2**16 - 1
 Say = Callable[[str], None]
 
 
@@ -34,7 +36,7 @@ class ServerFile:
     sites: list[str]
     later: list[str] = dataclasses.field(default_factory=list)  # who may join in the middle
     host: str = "0.0.0.0"
-    port: int = 8443
+    port: int = setting(default=8443, at_least=0, at_most=MOST_PORT)  # 0: a free one
     patience: float = 600.0  # seconds that all sites have to come, at the beginning
     rules: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -44,7 +46,7 @@ class Connect:
     """connect.toml of a site's kit: where the server is."""
 
     host: str
-    port: int
+    port: int = setting(at_least=1, at_most=MOST_PORT)
 
 
 def make_kits(
@@ -58,6 +60,14 @@ def make_kits(
         make_papers(kit, authority, name, server=name == "server")
     fill_kits(kits, spec, later, Connect(host, port))
     return kits
+
+
+def check_place(host: str, port: int) -> None:
+    """RequestError for what cannot be the address of a server."""
+    if not 1 <= port <= MOST_PORT:
+        raise RequestError(f"--port must be from 1 to {MOST_PORT}, got {port}; 8443 is the usual one.")
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,253}", host):
+        raise RequestError(f"--host must be a name or an address such as server.example.org, got {host!r}; give one.")
 
 
 def fill_kits(kits: Mapping[str, Path], spec: Spec, later: Sequence[str], where: Connect | None = None) -> None:
@@ -95,6 +105,7 @@ def new_kits(folder: Path, spec: Spec, sites: Sequence[str], later: Sequence[str
     """
     check_deployable(spec)
     check_names(sites, later)
+    check_runnable(spec, len(sites) + len(later))
     # an old kit's key would stay valid beside the new ones
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
