@@ -133,16 +133,21 @@ def check_given(name: str, value: Any, hint: str, way_out: str) -> Any:
         return value
     own = value if set(kinds) <= AS_THEY_ARE else _as_python(value)
     found = next((KINDS[kind] for kind in kinds if KINDS[kind].admits(own)), None)
-    got = _shown(value)
-    if found is not None and found.entry is not None:
-        if len(own) > MOST:
-            raise RequestError(f"{name} must have at most {MOST} entries, got {len(own)}; give fewer.")
-        wrong = [one for one in own if not KINDS[found.entry].admits(one)]
-        found, got = (None, f"{_shown(wrong[0])} in it") if wrong else (found, got)
-    if found is None:
+    wrong = [] if found is None else _misfits(name, own, found)
+    if found is None or wrong:
         words = " or ".join(KINDS[kind].words for kind in kinds)
+        got = f"{_shown(wrong[0])} in it" if wrong else _shown(value)
         raise RequestError(f"{name} must be {words}, got {got}; {way_out}.")
     return own
+
+
+def _misfits(name: str, value: Any, kind: Kind) -> list[Any]:
+    """Entries of a list that are none of its kind."""
+    if kind.entry is None:
+        return []
+    if len(value) > MOST:
+        raise RequestError(f"{name} must have at most {MOST} entries, got {len(value)}; give fewer.")
+    return [one for one in value if not KINDS[kind.entry].admits(one)]
 
 
 def _as_python(value: Any) -> Any:

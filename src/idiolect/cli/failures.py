@@ -66,17 +66,22 @@ def _sentence(error: Exception) -> tuple[str, int]:
     if _is_starved(error):
         return OUT_OF_MEMORY, 1
     if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else " to write"
-        if error.errno in FULL or (error.errno is None and SHORT in str(error)):  # not the request's fault
-            full = error.strerror or os.strerror(errno.ENOSPC)
-            return f"The system refused{where}: {full}. Free some space first. {standing.way_on()}", 1
-        return f"The system refused{where}: {error.strerror or error}.", 2
+        return _refused(error)
     if isinstance(error, RuntimeError) and NO_BACKEND in str(error):
         asked = os.environ.get("JAX_PLATFORMS", "")
         return f"JAX cannot compute on JAX_PLATFORMS={asked!r} here; leave that variable out, or set it to cpu.", 2
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
+
+
+def _refused(error: OSError) -> tuple[str, int]:
+    """What the system did not do; a full disk is not the request's fault."""
+    where = f" {error.filename}" if error.filename else " to write"
+    if error.errno in FULL or (error.errno is None and SHORT in str(error)):
+        full = error.strerror or os.strerror(errno.ENOSPC)
+        return f"The system refused{where}: {full}. Free some space first. {standing.way_on()}", 1
+    return f"The system refused{where}: {error.strerror or error}.", 2
 
 
 def _is_starved(error: BaseException) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import os
 import shutil
@@ -63,7 +64,7 @@ def save_pack(folder: Path, federation: Federation) -> None:
     if folder.exists():
         raise RequestError(f"{folder} exists, and a pack needs a folder of its own; choose another --out.")
     # a folder becomes visible by one rename: a pack that is there is complete
-    for left in folder.parent.glob(f".{folder.name}.*{UNFINISHED}"):  # of processes that were killed
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.*{UNFINISHED}"):  # of processes that were killed
         if not is_written(left.name):
             shutil.rmtree(left, ignore_errors=True)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}{UNFINISHED}")
@@ -84,13 +85,9 @@ def open_pack(folder: Path) -> Federation:
     """
     if not (folder / FACTS).is_file() or not (folder / DONE).is_file():
         raise RequestError(f"{folder} is no pack; make one with `idiolect pack`, and name its folder.")
-    manifest = read_manifest(folder) or {}
-    check_files(folder, [name for name in manifest if Path(name).name not in OF_ROWS])
+    check_files(folder, [name for name in read_manifest(folder) or {} if Path(name).name not in OF_ROWS])
     try:
-        facts = {at: _facts(at, folder) for at in (folder, folder / HELD_OUT) if (at / FACTS).is_file()}
-        changed = [name for at, own in facts.items() for name in _changed(at, own, folder)]
-        check_files(folder, changed)
-        return _read(folder, facts)
+        return _read(folder, _checked(folder))
     except (RequestError, OSError, MemoryError):
         raise
     except Exception as error:  # a manifest proves that nothing changed, not that this program wrote it
@@ -146,9 +143,12 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns
 
 
-def _changed(at: Path, facts: Facts, folder: Path) -> list[str]:
-    """Files of rows that may have changed, by their names in the manifest."""
-    return [str((at / name).relative_to(folder)) for name, stamp in facts.written.items() if _stamp(at / name) != stamp]
+def _checked(folder: Path) -> dict[Path, Facts]:
+    """What is known of both populations; files of rows that may have changed are held against the manifest."""
+    found = {at: _facts(at, folder) for at in (folder, folder / HELD_OUT) if (at / FACTS).is_file()}
+    stamps = {at / name: stamp for at, facts in found.items() for name, stamp in facts.written.items()}
+    check_files(folder, [str(path.relative_to(folder)) for path, stamp in stamps.items() if _stamp(path) != stamp])
+    return found
 
 
 def _facts(at: Path, folder: Path) -> Facts:

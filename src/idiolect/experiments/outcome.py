@@ -251,13 +251,7 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     absent = np.flatnonzero(np.isnan(entry.scores(scores[0]).mean(axis=0)))
     if not absent.size:
         return None
-    empty = federation.test.counts[absent] == 0
-    one, undefined = absent.size == 1, _WHY.get(scores[0], "do not define it")
-    reasons = {
-        "it has no test row" if one else counted(int(empty.sum()), "has no test row", "have no test row"): empty.any(),
-        f"{'its test rows' if one else f'the test rows of {(~empty).sum():,}'} {undefined}": not empty.all(),
-    }
-    why = "; ".join(text for text, holds in reasons.items() if holds)
+    why, one = _why_unscored(federation.test.counts[absent] == 0, scores[0]), absent.size == 1
     tested = federation.test.counts > 0
     all_have = (name for name in scores[1:] if not np.isnan(entry.scores(name).mean(axis=0)[tested]).any())
     beside = _rank_by(trained, next(all_have, None))
@@ -273,6 +267,16 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
             f"{scores[0]} ({shown}): {why}. Means are over the other {federation.clients - absent.size:,}.{beside}"
         ),
     )
+
+
+def _why_unscored(empty: np.ndarray, score: str) -> str:
+    """Why clients, some of them `empty` of test rows, have no such score."""
+    one, undefined = empty.size == 1, _WHY.get(score, "do not define it")
+    reasons = {
+        "it has no test row" if one else counted(int(empty.sum()), "has no test row", "have no test row"): empty.any(),
+        f"{'its test rows' if one else f'the test rows of {(~empty).sum():,}'} {undefined}": not empty.all(),
+    }
+    return "; ".join(text for text, holds in reasons.items() if holds)
 
 
 _WHY = {"auc": "hold one class only", "r2": "all have the same target"}

@@ -213,8 +213,8 @@ def _lone(found: _Contest) -> str:
     gain = None if together is None else together.gain
     if clients is None or gain is None or gain.low is None or gain.high is None:
         return ""
-    counted = np.isfinite(clients.gain) & ~clients.held_out
-    gains, rows = clients.gain[counted], clients.test_rows[counted]
+    used = np.isfinite(clients.gain) & ~clients.held_out
+    gains, rows = clients.gain[used], clients.test_rows[used]
     if len(gains) < _FEWEST:
         return ""
     without = (gains.sum() - gains) / (len(gains) - 1)
@@ -223,7 +223,7 @@ def _lone(found: _Contest) -> str:
     # of clients with as many rows none is more than a part of the noise that the interval states
     if rows[one] * _FEW_ROWS > np.median(rows) or moved[one] < _DECIDES * (gain.high - gain.low) / 2:
         return ""
-    words, name = found.run.words, clients.client[counted][one]
+    words, name = found.run.words, clients.client[used][one]
     return (
         f" Client {name} has {counted(int(rows[one]), 'test row')} and decides the mean gain over training alone: "
         f"without it {words.signed(float(without[one]))}."

@@ -92,11 +92,11 @@ class ComparisonTable:
     def legend(self, keys: Collection[str] | None = None) -> str:
         """What the columns mean, in one line; `keys` are those that are shown, all of the page's unless given."""
         found = {column.key for column in self.columns()} if keys is None else keys
-        sent = ["with the final models"]
-        if any(row["preparation_bytes"] for row in self.rows):
-            sent.append("after a common preparation")
-        if any(self.run.rounds_to_choose.values()):
-            sent.append("without the rounds that chose settings")
+        sent = {
+            "with the final models": True,
+            "after a common preparation": any(row["preparation_bytes"] for row in self.rows),
+            "without the rounds that chose settings": any(self.run.rounds_to_choose.values()),
+        }
         # how a model of theirs came about
         alone = [row.entry.method for row in self.rows if row.entry.alone and known(row["new_clients"])]
         only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
@@ -105,7 +105,7 @@ class ComparisonTable:
             "new_clients": f"new clients: those that never trained, each after one round on its own rows{only}",
             "gain": "gain: mean over clients [95 % interval]",
             "helped": "helped, hurt: percent of clients, clearly",
-            "traffic_bytes": f"MB: all that is sent, {', '.join(sent)}",
+            "traffic_bytes": f"MB: all that is sent, {', '.join(filter(sent.get, sent))}",
             "gradients_shared": "gradients per example, by block",
             "gradients": "gradients per example, by block",
         }
