@@ -25,6 +25,7 @@ NAMES = {
     "local": "Local",
     "fedavg": "FedAvg",
     FINE_TUNING: "FedAvgFT",
+    "fine_tuning_more_steps": "FedAvgFT, 3 times the steps",
     "fine_tuning_momentum": "FedAvgFT, momentum",
     "knn_per": "kNN-Per",
     "partialfed": "PartialFed",
@@ -57,9 +58,15 @@ class Results(NamedTuple):
 
 def variant(name: str, size: Mapping[str, Any]) -> flow.Variant:
     """A row of the table, on a column."""
+    epochs, gradients = size.get("epochs", 0), size["gradients"]
     # of w_g as many as FedAvg makes, and of w_l and psi beside it: three times FedAvg's gradients
-    whole = {} if size.get("epochs") else {"local_steps": size["gradients"]}
+    whole = {} if epochs else {"local_steps": gradients}
+    # the control: as many for FedAvgFT's one model
+    thrice = {"local_steps": 3 * gradients, "fine_tuning_steps": 3 * gradients}
+    if epochs:
+        thrice = {"epochs": 3 * epochs, "fine_tuning_epochs": 3 * epochs}
     changed: dict[str, tuple[str, dict[str, Any]]] = {
+        "fine_tuning_more_steps": (FINE_TUNING, thrice),
         "fine_tuning_momentum": (FINE_TUNING, MOMENTUM),
         "flow_no_split": ("flow", {"split_rows": "never"}),
         "flow_equal_steps": ("flow", whole),

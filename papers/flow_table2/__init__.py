@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -16,6 +18,7 @@ from papers.reproduction import Measured, Progress, Spec, mean_and_half_width
 
 FLOWS = ("flow", "flow_no_split", "flow_equal_steps", "flow_printed", "flow_momentum")
 WIDTH = max(map(len, NAMES.values()))
+AGAINST = {"flow_equal_steps": "fine_tuning_more_steps", "flow_momentum": "fine_tuning_momentum"}  # the like of it
 CLAIMED = ("flow", "flow_equal_steps")  # at equal gradients, and at equal passes over the rows as in the paper
 
 
@@ -52,7 +55,8 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
             lines.append(
                 f"{NAMES[method]:{WIDTH}} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
             )
-        lines += [_gap_text(NAMES[label], row[label], row[FINE_TUNING]) for label in FLOWS if label in row]
+        pairs = [(label, FINE_TUNING) for label in FLOWS] + list(AGAINST.items())
+        lines += [_gap_text(row, *pair) for pair in pairs if set(pair) <= set(row)]
         lines.append(
             "Steps useful / executed: 1, since all clients make equally many; "
             f"{results.useful[name]:.2f} if rounds were epochs."
@@ -61,9 +65,9 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _gap_text(name: str, own: Summary, tuned: Summary) -> str:
-    gap, half = mean_and_half_width(own.clients - tuned.clients)
-    return f"{name} minus {NAMES[FINE_TUNING]}: {gap:+.1f} +- {half:.1f} points (95 % over clients)"
+def _gap_text(row: Mapping[str, Summary], label: str, against: str) -> str:
+    gap, half = mean_and_half_width(row[label].clients - row[against].clients)
+    return f"{NAMES[label]} minus {NAMES[against]}: {gap:+.1f} +- {half:.1f} points (95 % over clients)"
 
 
 def _spread(values: np.ndarray) -> str:

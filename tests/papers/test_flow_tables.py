@@ -71,7 +71,8 @@ def test_a_round_costs_every_method_the_same_gradients(spec, method):
         Training(rounds=1, cohort=1),
     )
     gradients = run.tally.shared + run.tally.personal + run.tally.both
-    assert gradients == (18 if method == "flow_equal_steps" else 6) * subject.size["batch_size"]
+    times = 3 if method in ("flow_equal_steps", "fine_tuning_more_steps") else 1
+    assert gradients == times * 6 * subject.size["batch_size"]
 
 
 def test_both_tables_read_the_same_cells(spec, tmp_path, monkeypatch):

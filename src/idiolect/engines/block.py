@@ -19,6 +19,7 @@ from idiolect.core.control import first_turn
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
+from idiolect.engines.compiler import OPTIONS
 from idiolect.engines.packed import Packed, pack
 from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, RoundCost, finite_rows, run_round, whole_cohort
 from idiolect.engines.server import open_round
@@ -99,7 +100,7 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
     return server, states, costs
 
 
-@functools.partial(jax.jit, static_argnames=("how", "lanes"))
+@functools.partial(jax.jit, static_argnames=("how", "lanes"), compiler_options=OPTIONS)
 def run_block(
     lane: Lane, data: ClientData, rounds: Rounds, turns: np.ndarray | None = None, *, how: How, lanes: str
 ) -> Ended:

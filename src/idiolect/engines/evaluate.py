@@ -25,6 +25,7 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
 from idiolect.engines.client import Number, Round, Task, client_model, for_clients
+from idiolect.engines.compiler import OPTIONS
 from idiolect.engines.packed import Packed, pack
 from idiolect.engines.round import Clients, Cohort, local_work
 from idiolect.engines.server import deliver, open_round
@@ -155,7 +156,7 @@ class Judging(NamedTuple):
     shards: Shards | None = None  # the devices that clients are laid over; None: there is one
 
 
-@functools.partial(jax.jit, static_argnames=("how", "lanes"))
+@functools.partial(jax.jit, static_argnames=("how", "lanes"), compiler_options=OPTIONS)
 def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tuple[Packed, Tally]:
     """`score_clients` of every lane: all of `now` but the clients and their rows has a lane axis."""
     TRACES["evaluate"] += 1

@@ -127,9 +127,12 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
         upload, kept, cost = send(task, work)
         return upload, kept, _fixed(cost)
 
+    # what was sent is read anew: as the value that the work began with, every client's copy of it would be kept until
+    # here, and the work would go on in a second one
+    again = now._replace(sent=jax.lax.optimization_barrier(sent))
     # absent clients work as well: a compiled program cannot leave a row out. Their uploads weigh nothing in the
     # reduction, and the table below keeps their old states
-    uploads, kept, send_tally = for_clients(end, now, cohort.clients, states, data, working)
+    uploads, kept, send_tally = for_clients(end, again, cohort.clients, states, data, working)
     finite = finite_rows((uploads, kept), cohort.present.shape[0])
     spent = _plain(tally).plus(step_tally).plus(_plain(send_tally))
     cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])

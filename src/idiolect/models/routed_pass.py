@@ -114,7 +114,7 @@ def prefers_shared(shares: Shares) -> Array:
 
 def blend(first: Array, second: Array, ours: Array, theirs: Array) -> Array:
     """first * ours + second * theirs, row by row, in every array of two alike trees."""
-    return jax.tree.map(lambda a, b: _along(first, a) * a + _along(second, b) * b, ours, theirs)
+    return jax.tree.map(lambda a, b: along(first, a) * a + along(second, b) * b, ours, theirs)
 
 
 def pick(own: Array, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Array:
@@ -129,9 +129,9 @@ def pick(own: Array, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Arra
         return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
     first, second = cond(jnp.any(own), ours, idle), cond(jnp.any(~own), theirs, idle)
-    return jax.tree.map(lambda a, b: jnp.where(_along(own, a), a, b), first, second)
+    return jax.tree.map(lambda a, b: jnp.where(along(own, a), a, b), first, second)
 
 
-def _along(values: Array, outputs: Array) -> Array:
+def along(values: Array, outputs: Array) -> Array:
     """`values` with the rank of `outputs`, whose leading axes are theirs."""
     return jnp.reshape(values, (*values.shape, *(1,) * (outputs.ndim - values.ndim)))

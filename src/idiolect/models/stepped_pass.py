@@ -2,14 +2,15 @@
 """A pass with routes where psi reads what the model itself has seen: the text models of Flow 2023.
 
 At every position psi reads the shared vector of the token there and the hidden states that the recurrent layers
-brought along, all of them mixtures already. So shares are known position by position, and the whole model walks through
-the text in one loop: no product stands outside it, and gradients of weights are summed position by position.
+brought along, all of them mixtures already. So shares are known position by position, in one loop through the text.
+What needs no state stands before the loop (vectors of tokens), what no state needs behind it (the layers that follow
+the last recurrent one). In it both versions of a recurrent layer are one product.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,11 +23,10 @@ from idiolect.models.layered import Layered
 from idiolect.models.layers import LSTM, Embedding
 from idiolect.models.layers.lstm import State
 from idiolect.models.model import Model, Params
-from idiolect.models.routed_pass import RoutedModel, blend, pick, prefers_shared
+from idiolect.models.routed_pass import RoutedModel, along, blend, prefers_shared
 from idiolect.models.routing_net import Shares
 
-Version = Callable[[], Tree]  # what one version of a layer makes: an array, with its state where it has one
-Join = Callable[[Shares, int, Version, Version], Tree]
+Join = Callable[[Shares, int, Tree, Tree], Tree]  # of the shares, an exit, and what both versions of its layer made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +38,17 @@ class SteppedModel(RoutedModel):
     ) -> tuple[Array, Shares]:
         """Outputs of the mixture that psi asks for, and its shares."""
 
-        def mix(shares: Shares, place: int, ours: Version, theirs: Version) -> Tree:
-            return blend(shares.shared[..., place], shares.local[..., place], ours(), theirs())
+        def mix(shares: Shares, place: int, ours: Tree, theirs: Tree) -> Tree:
+            return blend(shares.shared[..., place], shares.local[..., place], ours, theirs)
 
         return self._walk(mix, routing, shared, local, inputs, key)
 
     def hard(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Array, Shares]:
         """Outputs where every row takes, position by position, the version of each layer that psi prefers."""
 
-        def choose(shares: Shares, place: int, ours: Version, theirs: Version) -> Tree:
-            return pick(prefers_shared(shares)[..., place], ours, theirs)
+        def choose(shares: Shares, place: int, ours: Tree, theirs: Tree) -> Tree:
+            own = prefers_shared(shares)[..., place]
+            return jax.tree.map(lambda a, b: jnp.where(along(own, a), a, b), ours, theirs)
 
         return self._walk(choose, routing, shared, local, inputs, None)
 
@@ -56,40 +57,53 @@ class SteppedModel(RoutedModel):
     ) -> tuple[Array, Shares]:
         model, places = self.model, self.places
         assert isinstance(model, Layered)
-        layers, embedding = model.named_layers, _embeddings(model)[0]
-        zeros = {
-            name: State(*(jnp.zeros((tokens.shape[0], layer.width), shared[name]["bias"].dtype),) * 2)
-            for name, layer in _recurrent(model).items()
-        }
+        layers, recurrent, first = model.named_layers, _recurrent(model), _embeddings(model)[0]
 
-        def step(states: dict[str, State], at: tuple[Array, Array]) -> tuple[dict[str, State], tuple[Array, Shares]]:
-            time, token = at
-            seen = layers[embedding].apply(shared[embedding], token)
-            shares = self.net.shares(routing, jnp.concatenate([seen, *(state.hidden for state in states.values())], -1))
+        def versions(name: str) -> list[Params]:
+            return [shared[name], local[name]] if name in places else [shared[name]]
+
+        def joined(shares: Shares, name: str, made: Sequence[Tree]) -> Tree:
+            return join(shares, places[name], *made) if name in places else made[0]
+
+        weights = {name: layer.side_by_side(versions(name)) for name, layer in recurrent.items()}
+
+        def step(states: dict[str, State], at: tuple[Array, Array, list[Array]]) -> tuple[dict[str, State], Any]:
+            time, token, vectors = at
+            shares = self.net.shares(routing, jnp.concatenate([vectors[0], *_hidden(states).values()], -1))
             # every layer of this position begins with the states of the last one, whichever layer has moved on already
-            after = dict(states)
-
-            def version(name: str, params: Params, flow: Array) -> Array:
-                layer: Any = layers[name]
-                return layer.run(params, flow, states[name]) if name in states else layer.apply(params, flow)
+            after: dict[str, State] = {}
 
             def call(name: str, flow: Array) -> Array:
-                if name not in places:
-                    outputs = version(name, shared[name], flow)
-                else:
-                    versions = (lambda: version(name, shared[name], flow), lambda: version(name, local[name], flow))
-                    outputs = join(shares, places[name], *versions)
-                if name in states:
-                    outputs, after[name] = outputs
-                return outputs
+                if len(after) == len(recurrent):  # follows the loop
+                    return jnp.zeros(jax.eval_shape(layers[name].apply, shared[name], flow).shape, flow.dtype)
+                if name in recurrent:
+                    made = recurrent[name].step(weights[name], flow[:, 0], states[name])
+                    after[name] = joined(shares, name, made)
+                    return after[name].hidden[:, None]
+                if name == first:
+                    return joined(shares, name, vectors)[:, None]
+                return joined(shares, name, [layers[name].apply(params, flow) for params in versions(name)])
 
             # dropout is drawn anew at every position
-            own_key = None if key is None else jax.random.fold_in(key, time)
-            return after, (model.forward(call, token[:, None], own_key)[:, 0], shares)
+            model.forward(call, token[:, None], None if key is None else jax.random.fold_in(key, time))
+            return after, (_hidden(after), shares)
 
         positions = jnp.arange(tokens.shape[1], dtype=jnp.int32)
-        _, (outputs, shares) = jax.lax.scan(step, zeros, (positions, tokens.T))
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (outputs, shares))
+        vectors = [layers[first].apply(params, tokens.T) for params in versions(first)]
+        start = {name: layer.begin(tokens.shape[0], shared[name]) for name, layer in recurrent.items()}
+        _, seen = jax.lax.scan(step, start, (positions, tokens.T, vectors))
+        hidden, shares = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), seen)
+
+        def call(name: str, flow: Array) -> Array:
+            if name in recurrent:
+                return hidden[name]
+            return joined(shares, name, [layers[name].apply(params, flow) for params in versions(name)])
+
+        return model.forward(call, tokens, key), shares
+
+
+def _hidden(states: dict[str, State]) -> dict[str, Array]:
+    return {name: state.hidden for name, state in states.items()}
 
 
 def seen_width(model: Model) -> int:

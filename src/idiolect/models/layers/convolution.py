@@ -111,6 +111,8 @@ class Convolution:
             outputs = convolve_pairs(lowered(images, self.compute), weights).astype(params["weights"].dtype)
             if self.bias and self.compute == "bfloat16":
                 return add_bias(outputs, params["bias"])
+            # else XLA writes the bias out in the size of the outputs, so that the product can begin with it
+            outputs = jax.lax.optimization_barrier(outputs)
         else:
             seen = patches(lowered(images, self.compute), self.kernel, self.stride)
             outputs = product(seen.reshape(-1, seen.shape[-1]), params["weights"], self.compute)

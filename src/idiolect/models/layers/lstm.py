@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -81,11 +82,31 @@ class LSTM:
     def run(self, params: Params, inputs: Array, state: State | None = None) -> tuple[Array, State]:
         """h_t of every step, and the last state."""
         if state is None:
-            zeros = jnp.zeros((inputs.shape[0], self.width), params["bias"].dtype)
-            state = State(zeros, zeros)
+            state = self.begin(inputs.shape[0], params)
         projected = product(jnp.swapaxes(inputs, 0, 1), params["input"], self.compute) + params["bias"]
         hidden, last = _recur(self.compute, projected, params["recurrent"], state)
         return jnp.swapaxes(hidden, 0, 1), last
+
+    def begin(self, rows: int, params: Params) -> State:
+        """The state before the first step: zeros, in the precision of the parameters."""
+        zeros = jnp.zeros((rows, self.width), params["bias"].dtype)
+        return State(zeros, zeros)
+
+    def side_by_side(self, versions: Sequence[Params]) -> Params:
+        """What `step` multiplies by: a row per entry of an input and of the hidden state, columns version by version.
+
+        Made before a loop: XLA would put the weights together at every step of it.
+        """
+        weights = [jnp.concatenate([params["input"], params["recurrent"]]) for params in versions]
+        bias = jnp.concatenate([params["bias"] for params in versions])
+        return {"weights": jnp.concatenate(weights, axis=1), "bias": bias}
+
+    def step(self, beside: Params, inputs: Array, state: State) -> list[State]:
+        """The next state by every version, from one position's inputs (rows, inside) and one state."""
+        seen = jnp.concatenate([inputs, state.hidden], axis=-1)
+        summed = product(seen, beside["weights"], self.compute) + beside["bias"][None]
+        parts = jnp.split(summed, summed.shape[-1] // (4 * self.width), axis=-1)
+        return [_next(gates_of(part), state.cell) for part in parts]
 
     def mixed(self, shared: Params, local: Params, shares: tuple[Array, Array], inputs: Array) -> Array:
         """h_t where the states of two versions are mixed at every step; shares are (), (rows,) or (rows, time)."""
@@ -111,6 +132,13 @@ def _by_time(values: Array, inputs: Array) -> Array:
     return jnp.broadcast_to(values, (rows, time)).T[..., None]
 
 
+def _next(gates: Gates, cell: Array) -> State:
+    """h_t and c_t from the gates of a step and c_{t-1}."""
+    i, f, g, o = gates
+    cell = f * cell + i * g
+    return State(o * jnp.tanh(cell), cell)
+
+
 Kept = tuple[Array, Array, Gates, Array, State]  # h_t, c_t and gates of every step, the weights, the first state
 
 
@@ -123,10 +151,9 @@ def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> 
     weights = lowered(recurrent, compute)
 
     def step(now: State, arrived: Array) -> tuple[State, tuple[Array, Array, Gates]]:
-        i, f, g, o = gates = gates_of(arrived + (lowered(now.hidden, compute) @ weights).astype(arrived.dtype))
-        cell = f * now.cell + i * g
-        hidden = o * jnp.tanh(cell)
-        return State(hidden, cell), (hidden, cell, gates)
+        gates = gates_of(arrived + (lowered(now.hidden, compute) @ weights).astype(arrived.dtype))
+        after = _next(gates, now.cell)
+        return after, (*after, gates)
 
     last, (hidden, cell, gates) = jax.lax.scan(step, state, projected, unroll=UNROLL)
     return (hidden, last), (hidden, cell, gates, recurrent, state)
@@ -177,10 +204,8 @@ def _mixed_forward(compute: str, projected: Array, recurrent: Array, shares: Arr
     def step(now: Pair, at: Pair) -> tuple[Pair, tuple[Any, ...]]:
         arrived, share = at
         hidden, cell = now
-        summed = arrived + jnp.matmul(lowered(hidden, compute)[None], weights).astype(arrived.dtype)
-        i, f, g, o = gates = gates_of(summed)
-        cells = f * cell[None] + i * g
-        hiddens = o * jnp.tanh(cells)
+        gates = gates_of(arrived + jnp.matmul(lowered(hidden, compute)[None], weights).astype(arrived.dtype))
+        hiddens, cells = _next(gates, cell[None])
         # both versions go on from the mixture: there is one state, not one per version
         mixed = (jnp.sum(share * hiddens, axis=0), jnp.sum(share * cells, axis=0))
         return mixed, (*mixed, hiddens, cells, gates)
@@ -242,14 +267,12 @@ def recur_chosen(compute: str, branches: tuple[Array, Array], inputs: Array, pic
         arrived, wanted = at
         hidden, cell = now
 
-        def version(branch: int) -> tuple[Array, Array]:
-            def work() -> tuple[Array, Array]:
+        def version(branch: int) -> State:
+            def work() -> State:
                 summed = arrived[branch] + (lowered(hidden, compute) @ weights[branch]).astype(hidden.dtype)
-                i, f, g, o = gates_of(summed)
-                own = f * cell + i * g
-                return o * jnp.tanh(own), own
+                return _next(gates_of(summed), cell)
 
-            return cond(jnp.any(wanted[branch]), work, lambda: (zeros, zeros))
+            return cond(jnp.any(wanted[branch]), work, lambda: State(zeros, zeros))
 
         ours, theirs = version(0), version(1)
         hidden, cell = (jnp.where(wanted[0], mine, other) for mine, other in zip(ours, theirs))
