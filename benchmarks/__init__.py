@@ -40,4 +40,4 @@ NAMES = (
     "protection-rows",
     "masks",
 )
-BY_NAME = ("peers",)  # fetches other libraries: never unless it is named
+BY_NAME = ("peers", "peers-gpu")  # other libraries, which are fetched or at hand: never unless it is named

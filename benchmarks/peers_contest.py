@@ -56,7 +56,8 @@ class Child:
 
     def __init__(self, way: Way):
         self.began, self.way, self.peak = time.perf_counter(), way, 0.0
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "IDIOLECT_CACHE": "off"}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"PYTHONPATH": path, "IDIOLECT_CACHE": "off"}
         with way.log.open("wb") as log:
             self.process = subprocess.Popen(
                 way.command(),

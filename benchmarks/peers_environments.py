@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
@@ -61,9 +62,11 @@ class Environment:
     megabytes: float | None = None
 
 
-def here() -> Environment:
-    """This interpreter, for our own side."""
-    return Environment(OURS, sys.executable)
+def here(library: Library) -> Environment:
+    """This interpreter, if it has the library."""
+    if importlib.util.find_spec(library.name) is None:
+        return Environment(library, None, ("this interpreter does not find it",))
+    return Environment(library, sys.executable)
 
 
 def prepare(library: Library, cache: Path) -> Environment:

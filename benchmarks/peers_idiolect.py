@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,12 +87,14 @@ def main(path: Path, variant: str) -> None:
     """Serve one problem on so many devices."""
     import jax
 
+    import idiolect
+
     devices = int(variant.split()[0])
     if devices > 1:
         jax.config.update("jax_num_cpu_devices", devices)
     contestant = Rounds(read(path), devices)
     chosen = contestant.session.training
-    versions = {name: importlib.metadata.version(name) for name in ("idiolect", "jax")}
+    versions = {"idiolect": idiolect.__version__, "jax": jax.__version__}
     serve(contestant, versions | {"executor": f"{chosen.executor}, chunk {chosen.chunk}"})
 
 

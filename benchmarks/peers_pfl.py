@@ -2,8 +2,8 @@
 """pfl-research as its image benchmark sets it up: `FederatedAveraging`, `SimulatedBackend`, `WeightByUser`.
 
 Rows are tensors on the device before training, as its benchmark makes them; nothing is evaluated after the first round.
-Its data sets keep their batches: every epoch goes through the rows in the same order. Two processes are started by
-`torchrun`, as its guide to distributed simulation shows; each trains every second client.
+Its data sets keep their batches: every epoch goes through the rows in the same order. Several processes are started by
+`torchrun`, as its guide to distributed simulation shows; each trains its part of the clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.peers_problem import Given, read
 from benchmarks.peers_serving import serve
-from benchmarks.peers_torch import mean_loss, network, tensors
+from benchmarks.peers_torch import mean_loss, network, prepare_device, tensors
 
 
 class Rounds:
@@ -34,6 +34,7 @@ class Rounds:
         from pfl.internal.ops.pytorch_ops import get_default_device
         from pfl.model.pytorch import PyTorchModel
 
+        prepare_device(torch)
         problem, device = given.problem, str(get_default_device())
         self.torch, self.problem, self.done = torch, problem, 0
         net, self.data = network(torch, problem.model, given.params).to(device), tensors(torch, given, device)

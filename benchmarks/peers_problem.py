@@ -57,8 +57,6 @@ CNN = Problem("cnn", "cnn", 100, 100, (28, 28, 1), 10, 128, 10, 20, 0.05, Turns(
 MEMORY = Problem("memory", "mlp", 500, 20, (784,), 10, 200, 100, 10, 0.05, Turns(5, 3, 8), 0.05)
 CIFAR = Problem("cifar10", "cnn", 1000, 50, (32, 32, 3), 10, 128, 50, 10, 0.1, Turns(29, 3, 90), 0.15)
 CIFAR_ROUNDS = 1500  # of pfl-research's benchmark; a part is run and scaled up
-PROBLEMS = (SOFTMAX, CNN, MEMORY, CIFAR)
-NEEDS_GPU = {CIFAR.name}
 
 
 def smaller(problem: Problem) -> Problem:

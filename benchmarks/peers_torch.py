@@ -26,6 +26,12 @@ def network(torch: Any, model: str, params: dict[str, Any]) -> Any:
     return layer
 
 
+def prepare_device(torch: Any) -> str:
+    """Where to train; a GPU may round products as JAX lets it by default (TF32)."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def tensors(torch: Any, given: Given, device: str) -> list[tuple[Any, Any]]:
     """Every client's rows, where they are used."""
     clients = (given.of(client) for client in range(given.problem.clients))
@@ -48,7 +54,7 @@ class Rounds:
 
     def __init__(self, torch: Any, given: Given):
         self.torch, self.problem = torch, given.problem
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = prepare_device(torch)
         self.model = network(torch, given.problem.model, given.params).to(self.device)
         self.data, self.draw = tensors(torch, given, self.device), np.random.default_rng(0)
 
