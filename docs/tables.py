@@ -109,7 +109,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "scores": "what is recorded; the first one is shown and decides which clients are helped; empty: chosen by "
         "task and class balance",
         "unfit": "methods that cannot run on these rows: refused with the reason, or left out with a note",
-        "untested": "a table without a test row: refused, or trained on without being judged",
+        "untested": "data without a test row: refused, or trained on without being judged",
         "choose_by": "the score by which validation rows choose rounds, settings and the announced method; unset: the "
         "proper one of the task, `log_loss`, `squared_error`, `pinball_NN` or `poisson_deviance`",
         "time_model": "presumed speed of links and machines behind `modelled_seconds`",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names a spec may use for its data, one line each."""
+"""Where the rows of a spec come from: a reader for each name that `data.source` may have."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class DataSpec:
     """Where the rows come from, whose they are, and how they are split."""
 
     source: str = "digits"  # a name of experiments.sources
-    path: str | None = None  # for the readers of a file: table, npz, leaf, libsvm_file, idx
-    client: str | None = None  # table: the column that names the client
+    path: str | None = None  # for the readers of a file or folder: table, npz, leaf, libsvm_file, idx, pack
+    client: str | None = None  # table: the column that names the client; npz: the array
     target: str | None = None  # table: the column to predict
     features: list[str] | None = None  # table: the columns to predict from; unset: all others
     drop: list[str] | None = None  # table: columns that are not to be predicted from
@@ -121,7 +121,7 @@ class EvaluationSpec:
     scores: list[str] = dataclasses.field(default_factory=list)
     choose_by: str | None = None  # score that rounds and settings are chosen by; unset: log loss, squared error
     unfit: str = setting(default="refuse", choices=("refuse", "leave_out"))  # methods that cannot run on these rows
-    untested: str = setting(default="refuse", choices=("refuse", "allow"))  # a table without a test row
+    untested: str = setting(default="refuse", choices=("refuse", "allow"))  # data without a test row
     time_model: str = "hospital"
     optimum: str = setting(default="auto", choices=("auto", "always", "never"))  # auto: on synthetic problems
     flops: bool = False  # count operations per client and round: one more program per method to trace

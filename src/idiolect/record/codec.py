@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain values to typed ones and back: the one decoder, of specs, settings and the JSON files of a run folder."""
+"""Plain values to typed ones and back: specs, settings of methods and the JSON files of a run folder."""
 
 from __future__ import annotations
 
