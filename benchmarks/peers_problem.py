@@ -55,7 +55,7 @@ class Problem:
 SOFTMAX = Problem("softmax", "linear", 100, 100, (784,), 10, 0, 100, 10, 0.01, Turns(19, 4, 20), 0.02)
 CNN = Problem("cnn", "cnn", 100, 100, (28, 28, 1), 10, 128, 10, 20, 0.05, Turns(2, 3, 3), 0.15)
 MEMORY = Problem("memory", "mlp", 500, 20, (784,), 10, 200, 100, 10, 0.05, Turns(5, 3, 8), 0.05)
-CIFAR = Problem("cifar10", "cnn", 1000, 50, (32, 32, 3), 10, 128, 50, 10, 0.1, Turns(29, 3, 90), 0.15)
+CIFAR = Problem("cifar10", "cnn", 1000, 50, (32, 32, 3), 10, 128, 50, 10, 0.1, Turns(29, 3, 40), 0.15)
 CIFAR_ROUNDS = 1500  # of pfl-research's benchmark; a part is run and scaled up
 
 

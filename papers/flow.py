@@ -251,10 +251,11 @@ def cells_of(
     Without `soft`, Flow's models are not asked for soft answers too.
     """
     chosen, how = step or best_step(subject, variant, spec, cells)
-    names = {seed: f"{subject.name}/{variant.label}/seed-{seed}" for seed in spec["seeds"]}
+    seeds = spec["seeds"][: subject.size.get("first_seeds", {}).get(variant.label)]
+    names = {seed: f"{subject.name}/{variant.label}/seed-{seed}" for seed in seeds}
     more = {"changes": dict(variant.changes)} | ({"soft": soft} if variant.method in ROUTING else {})
-    known = {seed: _made_of(subject, variant.method, chosen, seed, spec) | more for seed in spec["seeds"]}
-    found = {seed: cells.find(names[seed], known[seed]) for seed in spec["seeds"]}
+    known = {seed: _made_of(subject, variant.method, chosen, seed, spec) | more for seed in seeds}
+    found = {seed: cells.find(names[seed], known[seed]) for seed in seeds}
     missing = [seed for seed, one in found.items() if one is None]
     if missing:
         same = [algorithm(subject, variant, chosen)] * len(missing)
@@ -266,7 +267,7 @@ def cells_of(
 
 def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
     # by which way a result is found, not what it is; and what is among the settings of those whom it concerns
-    how = ("steps", "grid", "executor", "chunk", "token_routing", "only")
+    how = ("steps", "grid", "executor", "chunk", "token_routing", "only", "first_seeds")
     size = {key: value for key, value in subject.size.items() if key not in how}
     kind = ROUTING_KIND if method in ROUTING else KIND
     made_of = {"kind": kind, "size": size, "method": method, "settings": settings_of(method, subject.size)}

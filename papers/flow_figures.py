@@ -28,6 +28,9 @@ TITLES = {
     "merged_roles": "Shakespeare, several roles a client",
     "cifar10_0.1": "CIFAR-10, Dirichlet 0.1",
     "cifar10_0.6": "CIFAR-10, Dirichlet 0.6",
+    "long_cifar10_0.1": "CIFAR-10, Dirichlet 0.1, 600 rounds",
+    "long_cifar10_0.6": "CIFAR-10, Dirichlet 0.6, 600 rounds",
+    "long_shakespeare": "Shakespeare by role, 640 rounds",
 }
 MODELS = {"shared": BLUE, "personal": VERMILION}
 ROWS = {"both": GREEN, "shared_only": BLUE, "personal_only": VERMILION, "neither": LINE}
@@ -90,8 +93,10 @@ def draw_helped(table: Table, names: Mapping[str, str], paper: Mapping[str, Mapp
 
 def draw_ablations(curves: Table, bars: Table, routing: Mapping[str, Any]) -> Figure:
     """Learning curves of Flow's variants (above), accuracies, routing shares (below), a column per data set."""
-    figure = blank(1.2 + 4.2 * len(curves), 9.0)
-    panels = figure.subplots(3, len(curves), squeeze=False)
+    rows = max(map(len, bars.values()))
+    heights = (3.0, max(3.0, 0.2 * rows), 3.0)
+    figure = blank(1.2 + 4.2 * len(curves), sum(heights))
+    panels = figure.subplots(3, len(curves), squeeze=False, height_ratios=heights)
     palette = [VERMILION, BLUE, GREEN, PURPLE, INK, MUTED]
     for column, name in enumerate(curves):
         axes = panels[0, column]

@@ -53,6 +53,8 @@ class ColumnSize:
     grid: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
     steps: dict[str, float] = dataclasses.field(default_factory=dict)
     only: list[str] = dataclasses.field(default_factory=list)  # rows that the column has; empty: all
+    # rows with the first of the seeds alone, and how many
+    first_seeds: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def check_column(table: Any, where: str) -> None:
@@ -70,6 +72,7 @@ def check_column(table: Any, where: str) -> None:
         f"rows must be given where {size.source} is dealt out": not dealt or size.rows is not None,
         f"concentration must be given where {size.source} is dealt out": not dealt or size.concentration is not None,
         f"held_out must be 0 where {size.source} is dealt out": not dealt or size.held_out == 0,
+        "first_seeds must be at least 1 of each row": all(seeds > 0 for seeds in size.first_seeds.values()),
         "length must be given for texts": size.source != "shakespeare" or size.length is not None,
     }
     for rule, holds in rules.items():

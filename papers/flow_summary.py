@@ -17,7 +17,7 @@ class Summary(NamedTuple):
 
     personal: np.ndarray  # (seeds,)
     shared: np.ndarray  # (seeds,); not-a-number where there is no shared model
-    clients: np.ndarray  # (clients,): personal accuracy, mean over seeds
+    each: np.ndarray  # (seeds, clients): personal accuracy
     new_personal: float
     new_shared: float
     helped: float  # per cent of clients with personal > shared, mean over seeds
@@ -26,6 +26,20 @@ class Summary(NamedTuple):
     megabytes: float  # of all rounds, down and up, without the delivery of final models; mean over seeds
     step: float
     tuned: str
+
+    @property
+    def clients(self) -> np.ndarray:
+        """(clients,): personal accuracy, mean over seeds."""
+        return _mean(self.each, 0)
+
+    def above(self, other: Summary) -> np.ndarray:
+        """(clients,): points over another method, of the seeds that both have, which are the first ones."""
+        seeds = min(len(self.each), len(other.each))
+        return _mean(self.each[:seeds], 0) - _mean(other.each[:seeds], 0)
+
+    def shared_above(self, other: Summary) -> float:
+        """The same of the shared models, mean over those seeds."""
+        return float(np.mean([own - its for own, its in zip(self.shared, other.shared)]))
 
     @property
     def worst_tenth(self) -> float:
@@ -48,7 +62,7 @@ def summarise(found: Sequence[Cell]) -> Summary:
     return Summary(
         personal=_mean(personal, 1),
         shared=_mean(shared, 1),
-        clients=_mean(personal, 0),
+        each=personal,
         new_personal=_new(found, "new_personal"),
         new_shared=_new(found, "new_shared"),
         helped=100 * float((gain > 0)[known].sum()) / total if known.any() else float("nan"),

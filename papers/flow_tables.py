@@ -46,6 +46,7 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = tomllib.loads(
     Path(__file__).with_name("flow_published.toml").read_text(encoding="utf-8")
 )
 PUBLISHED["writers"] = PUBLISHED["emnist"]
+PUBLISHED |= {f"long_{name}": PUBLISHED[name] for name in ("cifar10_0.1", "cifar10_0.6", "shakespeare")}
 
 
 class Results(NamedTuple):

@@ -81,14 +81,14 @@ def taken(own: list[Cell]) -> float:
 def table_text(name: str, row: Mapping[str, list[Cell]], against: str = "") -> str:
     """Accuracies of one column; with `against`, each row's gain over that one with its 95 % interval over clients."""
     lines = [f"{name}: accuracy in per cent, mean over clients and seeds (spread over seeds)"]
-    head = f"{'':18} {'shared':>13} {'personal':>13} {'new clients':>12} {'soft':>7} {'shared route':>13} {'step':>6}"
+    head = f"{'':21} {'shared':>13} {'personal':>13} {'new clients':>12} {'soft':>7} {'shared route':>13} {'step':>6}"
     lines.append(head + (f"   gain over {against}" if against else ""))
     for label, own in row.items():
         values = " ".join(f"{_spread(accuracy(own, key)):>13}" for key in ("shared", "personal"))
         new = _spread(accuracy(own, "new_personal"))
         soft = f"{accuracy(own, 'soft').mean():.1f}" if "soft" in own[0] else "-"
         route = f"{taken(own):.2f}" if "taken" in own[0] else "-"
-        line = f"{label:18} {values} {new:>12} {soft:>7} {route:>13} {own[0]['step']:>6g}"
+        line = f"{label:21} {values} {new:>12} {soft:>7} {route:>13} {own[0]['step']:>6g}"
         if against and label != against:
             mean, half = gain(own, row[against])
             line += f"   {mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figure 4, table 8 and appendix D of Flow (2023): Flow without its parts, in other orders, with other splits.
 
-Every variant runs with the step that was chosen for Flow, PC-Flow with the one chosen for FedAvg with fine-tuning, the
-printed rule with its own.
+Each for both ways to train w_g: on its own loss (`flow`), and by the letter of equation 5 (`flow_printed`). Variants
+run with the step that was chosen for their rule, PC-Flow with the one chosen for FedAvg with fine-tuning.
 """
 
 from __future__ import annotations
@@ -48,10 +48,16 @@ LABELS = {
     "w_g_held": "$w_g$ held before predicting",
 }
 CURVES = (FLOW, PRINTED, "no_penalty", "pi_flow", "pc_flow", "fixed_0.25", "fixed_1", "shared_first", "split_75_25")
+EQUATION_5 = "printed_"  # before the label of a variant that trains w_g by the letter of equation 5
 COMPARISON = Comparison(
-    {FLOW: plain(FLOW), PRINTED: plain(PRINTED), "pi_flow": plain("pi_flow"), "pc_flow": plain(FINE_TUNING)}
-    | {label: Variant(label, FLOW, changes) for label, changes in CHANGES.items()},
-    steps_of={"pi_flow": FLOW} | dict.fromkeys(CHANGES, FLOW),
+    {FLOW: plain(FLOW), "pi_flow": plain("pi_flow"), "pc_flow": plain(FINE_TUNING)}
+    | {label: Variant(label, FLOW, changes) for label, changes in CHANGES.items()}
+    | {PRINTED: plain(PRINTED)}
+    | {f"{EQUATION_5}pi_flow": Variant(f"{EQUATION_5}pi_flow", "pi_flow", {"shared_loss": "mixture"})}
+    | {EQUATION_5 + label: Variant(EQUATION_5 + label, PRINTED, changes) for label, changes in CHANGES.items()},
+    steps_of={"pi_flow": FLOW, f"{EQUATION_5}pi_flow": PRINTED}
+    | dict.fromkeys(CHANGES, FLOW)
+    | {EQUATION_5 + label: PRINTED for label in CHANGES},
     soft=(FLOW, PRINTED),
 )
 
@@ -83,18 +89,13 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
     def mean(label: str, key: str) -> float:
         return float(accuracy(row[label], key).mean())
 
-    def over(label: str) -> float:
-        return mean(FLOW, "personal") - mean(label, "personal")
-
-    return {
-        "soft_minus_hard": mean(FLOW, "soft") - mean(FLOW, "hard"),
-        "flow_minus_pc_flow": over("pc_flow"),
-        "flow_minus_pi_flow": over("pi_flow"),
-        "flow_minus_no_penalty": over("no_penalty"),
-        "flow_minus_split_75_25": over("split_75_25"),
-        "flow_minus_printed": over(PRINTED),
-        "printed_soft_minus_hard": mean(PRINTED, "soft") - mean(PRINTED, "hard"),
-    }
+    numbers = {"flow_minus_printed": mean(FLOW, "personal") - mean(PRINTED, "personal")}
+    for name, rule, variants in (("flow", FLOW, ""), ("printed", PRINTED, EQUATION_5)):
+        numbers[f"{name}_soft_minus_hard"] = mean(rule, "soft") - mean(rule, "hard")
+        for other in ("pc_flow", f"{variants}pi_flow", f"{variants}no_penalty", f"{variants}split_75_25"):
+            against = mean(other, "personal")
+            numbers[f"{name}_minus_{other.removeprefix(EQUATION_5)}"] = mean(rule, "personal") - against
+    return numbers
 
 
 def draw(spec: Spec, results: Results) -> Figure:
@@ -102,7 +103,7 @@ def draw(spec: Spec, results: Results) -> Figure:
     curves, bars, routing = {}, {}, {}
     for name, row in results.cells.items():
         curves[name] = {LABELS[label]: flow_variants.curve(row[label]) for label in CURVES}
-        bars[name] = {LABELS[label]: (accuracy(own, "shared"), accuracy(own, "personal")) for label, own in row.items()}
+        bars[name] = {_shown(label): (accuracy(own, "shared"), accuracy(own, "personal")) for label, own in row.items()}
         by_category = {
             category: np.nanmean([one["shares_by_category"][category] for one in row[FLOW]], axis=0)
             for category in row[FLOW][0]["shares_by_category"]
@@ -110,3 +111,7 @@ def draw(spec: Spec, results: Results) -> Figure:
         }
         routing[name] = (row[FLOW][0]["routes"], by_category)
     return flow_figures.draw_ablations(curves, bars, routing)
+
+
+def _shown(label: str) -> str:
+    return f"eq. 5: {LABELS[label.removeprefix(EQUATION_5)]}" if label.startswith(EQUATION_5) else LABELS[label]

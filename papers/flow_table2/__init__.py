@@ -29,11 +29,12 @@ def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
     for name, row in results.table.items():
         tuned = row[FINE_TUNING]
         for label in [label for label in CLAIMED if label in row]:
-            numbers[f"{name}_{label}_minus_fine_tuning"] = float(np.nanmean(row[label].clients - tuned.clients))
+            numbers[f"{name}_{label}_minus_fine_tuning"] = float(np.nanmean(row[label].above(tuned)))
             # before any row of a client has moved a parameter; fine-tuning's shared model is FedAvg's
-            numbers[f"{name}_shared_{label}_minus_fedavg"] = float((row[label].shared - tuned.shared).mean())
-        soft, hard = (100 * np.mean([np.nanmean(one[key]) for one in results.flow[name]]) for key in ("soft", "hard"))
-        numbers[f"{name}_soft_minus_hard"] = float(soft - hard)
+            numbers[f"{name}_shared_{label}_minus_fedavg"] = row[label].shared_above(tuned)
+        if routed := results.flow[name]:
+            soft, hard = (100 * np.mean([np.nanmean(one[key]) for one in routed]) for key in ("soft", "hard"))
+            numbers[f"{name}_soft_minus_hard"] = float(soft - hard)
     return Measured(numbers, results, _accuracy_text(results, spec))
 
 
@@ -66,7 +67,7 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
 
 
 def _gap_text(row: Mapping[str, Summary], label: str, against: str) -> str:
-    gap, half = mean_and_half_width(row[label].clients - row[against].clients)
+    gap, half = mean_and_half_width(row[label].above(row[against]))
     return f"{NAMES[label]} minus {NAMES[against]}: {gap:+.1f} +- {half:.1f} points (95 % over clients)"
 
 

@@ -15,7 +15,7 @@ from papers.reproduction import Measured, Progress, Spec
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
     """Table 3: for how many clients the personal model is better than the shared one."""
     results = fill(spec, progress, cells)
-    numbers = {f"{name}_flow_helped": row["flow"].helped for name, row in results.table.items()}
+    numbers = {f"{name}_flow_helped": row["flow"].helped for name, row in results.table.items() if "flow" in row}
     return Measured(numbers, results, _helped_text(results))
 
 

@@ -228,6 +228,14 @@ def test_summary_over_clients_and_seeds():
     assert summary.megabytes == pytest.approx(3)
 
 
+def test_rows_are_held_against_each_other_by_the_seeds_that_both_have():
+    short = summarise([cell([0.5, 0.7], [0.4, 0.4])])
+    whole = summarise([cell([0.4, 0.7], [0.3, 0.3]), cell([0.9, 0.9], [0.9, 0.9])])
+    np.testing.assert_allclose(short.above(whole), [10, 0])
+    np.testing.assert_allclose(whole.above(short), [-10, 0])
+    assert short.shared_above(whole) == pytest.approx(10)
+
+
 def test_ties_in_float32_help_and_hurt_nobody():
     """17 of 42 positions right by both models, in other rows: means in float32 differ in the last digit."""
     summary = summarise([cell([0.4047619402, 0.5], [0.4047619104, 0.4])])
@@ -238,9 +246,11 @@ def test_ablations_state_what_is_robust():
     own = {"soft": [0.5, 0.7], "hard": [0.5, 0.6], "taken": [1.0, 1.0]}
     row = {label: [cell([0.5, 0.6], [0.5, 0.6], **own)] for label in flow_ablations.COMPARISON.variants}
     row["pc_flow"] = [cell([0.4, 0.6], [0.4, 0.5])]
+    row["printed_no_penalty"] = [cell([0.4, 0.5], [0.4, 0.5])]
     numbers = flow_ablations._numbers(row)
-    assert numbers["soft_minus_hard"] == pytest.approx(5)
-    assert numbers["flow_minus_pc_flow"] == pytest.approx(5)
+    assert numbers["flow_soft_minus_hard"] == numbers["printed_soft_minus_hard"] == pytest.approx(5)
+    assert numbers["flow_minus_pc_flow"] == numbers["printed_minus_pc_flow"] == pytest.approx(5)
+    assert numbers["printed_minus_no_penalty"] == pytest.approx(10)
     assert numbers["flow_minus_printed"] == 0
     assert numbers["flow_minus_no_penalty"] == 0
     expected = {entry.name for entry in load_expected("flow-ablations") if entry.size == "quick"}
@@ -260,7 +270,10 @@ def test_every_size_has_its_columns_and_expectations(slug):
         named = flow.columns(spec | {"size": size}, "ablations" if slug == "flow-ablations" else "tables")
         told = {entry.name for entry in load_expected(slug) if entry.size == size}
         assert told, size
-        assert all(any(name.startswith(f"{column}_") for name in told) for column in named)
+        assert all(
+            any(name.startswith(f"{column}_") for name in told) == flow.has_row(settings, "flow")
+            for column, settings in named.items()
+        )
     assert spec["quick"] == load_spec("flow-table2")["quick"]  # one experiment, looked at in three ways
 
 
@@ -295,6 +308,7 @@ def test_bad_requests(spec, tmp_path):
         ("quick.writers.source = 'shakespeare'", "length must be given for texts, got None"),
         ("quick.writers.model = 'foo'", "quick.writers.model must be one of"),
         ("quick.writers.steps = {flow = -0.1}", "steps must be above 0, got -0.1 for flow"),
+        ("gpu.shakespeare.first_seeds.flow_equal_steps = 0; size = 'gpu'", "first_seeds must be at least 1 of each row"),
         ("quick.writers.routing_widths = []", "routing_widths must have at least one width"),
         ("quick.tables = []", "tables of size 'quick' must name at least one column, got none"),
         ("seeds = ['a']", "seeds must be a list of whole numbers"),
