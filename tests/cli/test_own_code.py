@@ -12,8 +12,9 @@ import pytest
 
 from idiolect import own_code
 from idiolect.cli import app
-from idiolect.cli.failures import exit_code_of
+from idiolect.cli.failures import _sentence, exit_code_of
 from idiolect.core.checks import RequestError
+from idiolect.core.importing import imported, place_of
 from idiolect.experiments.predict import predict
 from idiolect.search_path import leave_out_working_directory
 
@@ -132,3 +133,17 @@ def test_started_by_python_it_imports_nothing_from_the_working_directory(here, e
     done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert not (here / "executed").exists()
+
+
+def test_an_error_in_own_code_names_its_file_and_line(here):
+    (here / "breaks_down.py").write_text("def step(number):\n    return [0][number]\n")
+    with own_code(here):
+        step = imported("breaks_down:step", "It must be a function")
+    sys.modules.pop("breaks_down")
+    with pytest.raises(IndexError) as own:
+        step(1)
+    assert place_of(own.value) == "breaks_down.py, line 2, step"
+    assert "breaks_down.py, line 2, step: IndexError" in _sentence(own.value)[0]
+    with pytest.raises(IndexError) as ours:
+        [0][1]
+    assert place_of(ours.value) == ""

@@ -96,6 +96,15 @@ def test_training_alone_has_converged_where_what_clients_choose_stands_still():
         assert choose_own_training([one], one, np.ones(CLIENTS)).converged is settled
 
 
+def test_one_client_in_ten_may_go_on_improving_for_ever():
+    """Where all rows of a client are of one class its log loss falls for ever: more rounds are of no use for that."""
+    rounds = [*range(1, 13), 15, 20, 25, 30]
+    for endless, settled in ((1, True), (2, False)):
+        one = lane(0.1, {n: [3.0 / n] * endless + [0.5 + 0.5 * 0.5**n] * (10 - endless) for n in rounds})
+        found = choose_own_training([one], one, np.ones(10))
+        assert (found.converged, found.trained) == (settled, 30)
+
+
 def test_a_step_that_ends_worse_than_it_began_is_not_stable():
     good, bad = (
         lane(0.1, {0: [1.0] * 4, 1: [0.5] * 4, 2: [0.6] * 4}),

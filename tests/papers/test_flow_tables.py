@@ -308,7 +308,10 @@ def test_bad_requests(spec, tmp_path):
         ("quick.writers.source = 'shakespeare'", "length must be given for texts, got None"),
         ("quick.writers.model = 'foo'", "quick.writers.model must be one of"),
         ("quick.writers.steps = {flow = -0.1}", "steps must be above 0, got -0.1 for flow"),
-        ("gpu.shakespeare.first_seeds.flow_equal_steps = 0; size = 'gpu'", "first_seeds must be at least 1 of each row"),
+        (
+            "gpu.shakespeare.first_seeds.flow_equal_steps = 0; size = 'gpu'",
+            "first_seeds must be at least 1 of each row",
+        ),
         ("quick.writers.routing_widths = []", "routing_widths must have at least one width"),
         ("quick.tables = []", "tables of size 'quick' must name at least one column, got none"),
         ("seeds = ['a']", "seeds must be a list of whole numbers"),

@@ -72,7 +72,15 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return f"JAX cannot compute on JAX_PLATFORMS={asked!r} here; leave that variable out, or set it to cpu.", 2
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
-    return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
+    place = _own_place(error)
+    what = f"Your own code failed in {place}:" if place else "Unexpected"
+    return f"{what} {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
+
+
+def _own_place(error: Exception) -> str:
+    from idiolect.core.importing import place_of  # not at the top: it brings JAX, which --help can do without
+
+    return place_of(error)
 
 
 def _refused(error: OSError) -> tuple[str, int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import traceback
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from idiolect.core.checks import RequestError, nearest
 # A spec may come from another user, so nothing is imported outside `own_code`. One value for all threads: who may
 # import is a decision of the whole command.
 _allowed: frozenset[str] | None = frozenset()  # paths that may be imported; None: any
+_files: set[str] = set()  # of the modules that were imported so
 
 
 @contextlib.contextmanager
@@ -53,10 +55,17 @@ def imported(path: str, what: str) -> Any:
             raise RequestError(f"{what} and importable, got {path!r} ({reason}); fix that file.") from error
         way_out = "install its package, or name its folder with --plugins DIR"
         raise RequestError(f"{what} and importable, got {path!r} ({error}); {way_out}.") from error
+    _files.add(getattr(found, "__file__", None) or "")
     if not hasattr(found, attribute):
         known = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == module]
         raise RequestError(f"{what}, got {path!r}: {module} has no {attribute!r}.{nearest(attribute, known)}")
     return getattr(found, attribute)
+
+
+def place_of(error: BaseException) -> str:
+    """'mine.py, line 12, step': where an error left the user's own code last; empty where it never was there."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _files]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}, {frames[-1].name}" if frames else ""
 
 
 def _check_allowed(path: str, module: str, what: str) -> None:

@@ -168,7 +168,10 @@ def fit_category(name: str, each: Texts, named: bool) -> Fitted:
     if len(levels) <= MOST_LEVELS:
         values = counted(len(levels), "value")
         missing = int(together.missing[0])
-        more = f", and one for the {counted(missing, 'value')} that it misses in training rows" if missing else ""
+        missed = (
+            f"the {counted(missing, 'value')} that it misses in training rows" if missing else "values not seen there"
+        )
+        more = f", and one for {missed}"
         note = f"Column {name!r} is text: one input for each of {values}{more}."
         return Fitted(CategoryColumn(name, levels, missed=missing > 0), each, note)
     much = f"Column {name!r} holds {len(levels)} different texts, more than the {MOST_LEVELS} allowed in a category"

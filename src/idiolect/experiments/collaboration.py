@@ -56,8 +56,8 @@ def plain_loss(federation: Federation) -> ConvexLoss:
     """Least squares, logistic or softmax regression, whichever the task asks for, on all features."""
     if federation.task.kind == "counts":
         raise RequestError(
-            "The exact loss is known for classes and numbers, got the task counts; use --task regression (data.task in "
-            "a spec), or `compare` without methods that look for neighbours."
+            "Exact fits are for classes and numbers, got the task counts; use --task regression (data.task in a spec), "
+            "or train counts with methods that need none: `compare` leaves the others out."
         )
     features, classes = int(np.prod(federation.input_shape)), len(federation.task.classes)
     numbers = "squared", 0 if federation.train.targets.ndim == 1 else federation.task.outputs

@@ -19,6 +19,7 @@ FACTORS = (0.1, 0.5, 2.0)  # of 1/(2 L_m): the path of exact steps is one, these
 # of 0.51 instead of 0.40; 1000 cost 4 to 5 % on vehicle and anes96 (benchmarks/README.md).
 ROUNDS = 200
 LEAST = 1e-3  # of a round: a client that does best untrained moves by next to nothing
+SETTLED = 0.9  # of the clients: one whose rows are all of a class may lower its log loss for ever
 PRIOR_ROWS = 10.0  # of the mean client, added to each client's own, of which few decide little
 
 
@@ -28,7 +29,9 @@ class OwnTraining(NamedTuple):
     step_sizes: list[float]
     rounds: int
     losses: np.ndarray  # (folds, clients)
-    converged: bool  # the last third of the rounds bettered what clients choose by next to nothing
+    untrained: int  # clients that do best as they began
+    trained: int  # rounds of the longest candidate
+    converged: bool  # the last third of those bettered what clients choose by next to nothing
 
 
 def own_steps(constants: Constants, batch_size: int) -> np.ndarray:
@@ -66,12 +69,21 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
     if len(judged) > 1:
         found = cross_fitted([merits] * len(judged), lambda others: others.mean(axis=1).argmax(axis=0))
         judged = common.sign * np.where(scored & np.isfinite(found), found, np.nan)
-    # a candidate's own course does not tell whether more rounds would change much: each client leaves it where that is
-    # best for the client
-    best = np.maximum.accumulate(merits[:, :, scored].mean(axis=1), axis=0).mean(axis=1).tolist()
+    untrained, settled = int((own <= LEAST).sum()), _have_settled(numbers, merits[:, :, scored].mean(axis=1))
+    return OwnTraining((steps * own / rounds).tolist(), rounds, judged, untrained, int(numbers.max()), settled)
+
+
+def _have_settled(numbers: np.ndarray, merits: np.ndarray) -> bool:
+    """Whether nearly all clients had no use for more rounds; `merits` are (pairs, clients), by rounds ascending.
+
+    A candidate's own course does not tell: each client leaves it where that is best for the client.
+    """
+    best = np.maximum.accumulate(merits, axis=0)
+    # next to nothing is so in comparison with the mean client: near 0 every loss still changes by a large part
+    best += best[-1].mean() - best[-1]
     last = dict(zip(numbers.tolist(), best))  # of all candidates after that round
-    settled = needs_no_more([*last], [*last.values()])
-    return OwnTraining((steps * own / rounds).tolist(), rounds, judged, settled)
+    settled = [needs_no_more([*last], own) for own in np.stack([*last.values()], axis=1).tolist()]
+    return bool(np.mean(settled) >= SETTLED)
 
 
 class Own(NamedTuple):

@@ -253,15 +253,17 @@ def _choose_by_client(request: Request, lanes: list[Lane], chosen: Lane, found: 
         alike = float(min(np.median(found.settings["step_size"]), bases.min()))
     losses = {request.prepared.choose_by: own.losses.mean(axis=0).tolist()}
     settings = found.settings | {"step_size": own.step_sizes}
+    still = f", {counted(own.untrained, 'client')} as they began" if own.untrained else ""
     return dataclasses.replace(
         found,
         settings=settings,
         rounds=own.rounds,
+        trained=own.trained,
         converged=own.converged,
         folds=own.losses.tolist(),
         validation=found.validation | {"personal": found.validation["personal"] | losses},
         sentence=f"each client as far as its own validation rows choose: "
-        f"{_sentence(request, settings, own.rounds, len(lanes))}",
+        f"{_sentence(request, settings, own.rounds, len(lanes))}{still}",
         common={"step_size": alike, "rounds": found.rounds},
     )
 

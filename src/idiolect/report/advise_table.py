@@ -16,6 +16,7 @@ from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verifica
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.record.words import counted
+from idiolect.report.decider import decider, difference
 from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, more_clients, printed, tables_of
 from idiolect.report.wording import NONE, ScoreWords, known, listed, score_words, shortened, size, upper
 from idiolect.visible import plainly
@@ -92,9 +93,10 @@ def sentences(advised: Advised) -> list[str]:
     part = gain / alone if alone > 0 else 0.0
     fall = f"from {words.show(alone)} alone to {words.show(alone - gain)}, mean over clients"
     if part < _LITTLE:
-        said.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}{_tested_part(found)}.")
+        little = "Next to nothing is to be gained"
+        said.append(f"{little}: {advised.score} is expected to go {fall}{_tested_part(advised)}.")
     else:
-        less = f"{100 * part:.2g} % less{_tested_part(found)}"
+        less = f"{100 * part:.2g} % less{_tested_part(advised)}"
         said.append(f"{upper(advised.score)} is expected to fall {fall}: {less}.")
     if all(entry.advice == "alone" or entry.is_unsure(0) for entry in found.clients):
         said.append("But no client's gain is clear: every interval holds 0.")
@@ -108,9 +110,10 @@ def sentences(advised: Advised) -> list[str]:
     return said
 
 
-def _tested_part(found: Advice) -> str:
+def _tested_part(advised: Advised) -> str:
     """What test rows say of the same percentage, so that the two are read together; nothing without --verify."""
-    if found.verify is None:
+    found = advised.found
+    if found.verify is None or _decider(advised, found.verify):  # one client's row is no percentage
         return ""
     saved, alone = found.verify.saved_against["always alone"].mean, found.verify.test_loss["alone"]
     if not known(saved) or not known(alone) or alone <= 0:
@@ -225,12 +228,25 @@ def verification(advised: Advised, verdict: Verification) -> list[str]:
         f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
         f"always {ways}. Against training alone the advice saves {saves}."
     )
+    first += _decider(advised, verdict)
     second = f"It was best, or within noise of best, for {verdict.right:,} of {tested:,} clients"
     if verdict.decidable:
         right, able = verdict.right_of_decidable, verdict.decidable
         judged = f"right for {right:,} of the {able:,} clients" if able > 1 else f"{_RIGHT[right]} for the one client"
         return [first, f"{second}; it was {judged} whose test rows can tell."]
     return [first, f"{second}; but no client has enough test rows to tell."]
+
+
+def _decider(advised: Advised, verdict: Verification) -> str:
+    """The client of few test rows that decides what the advice saves; with several splits only the first is known."""
+    places, clients = advised.found.order, verdict.clients
+    if len(verdict.seeds) > 1 or len(clients) < len(places):
+        return ""
+    saved = verdict.saved_against["always alone"]
+    gains = [difference(one.loss["alone"], one.loss[own.advice]) for one, own in zip(clients, advised.found.clients)]
+    names = [one.client for one in advised.found.clients]
+    rows = [one.test_rows for one in clients]
+    return decider(advised.words, "what the advice saves", names, gains, rows, (saved.low, saved.high))
 
 
 def technical(advised: Advised) -> list[str]:

@@ -13,14 +13,12 @@ import numpy as np
 from idiolect.record.schema import Announced, MethodSummary
 from idiolect.record.words import counted
 from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.decider import decider
 from idiolect.report.folder import Run
 from idiolect.report.wording import gains_said, known, listed, score_words, size, ties, upper, verdicts_said
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named; more would fill a paragraph
-_FEWEST = 4  # clients, for one of them to be told from the others
-_FEW_ROWS = 5  # times as many test rows has the median client
-_DECIDES = 0.3  # of half the interval of the mean gain
 LITTLE = 0.01  # of the score: a smaller difference is said to be little, however sure it is
 
 
@@ -211,23 +209,11 @@ def _lone(found: _Contest) -> str:
     """The client of few test rows that decides the mean gain, if there is one, as a sentence after a blank."""
     together, clients = found.together, found.clients
     gain = None if together is None else together.gain
-    if clients is None or gain is None or gain.low is None or gain.high is None:
+    if clients is None or gain is None:
         return ""
-    used = np.isfinite(clients.gain) & ~clients.held_out
-    gains, rows = clients.gain[used], clients.test_rows[used]
-    if len(gains) < _FEWEST:
-        return ""
-    without = (gains.sum() - gains) / (len(gains) - 1)
-    moved = np.abs(gains.mean() - without)
-    one = int(moved.argmax())
-    # of clients with as many rows none is more than a part of the noise that the interval states
-    if rows[one] * _FEW_ROWS > np.median(rows) or moved[one] < _DECIDES * (gain.high - gain.low) / 2:
-        return ""
-    words, name = found.run.words, clients.client[used][one]
-    return (
-        f" Client {name} has {counted(int(rows[one]), 'test row')} and decides the mean gain over training alone: "
-        f"without it {words.signed(float(without[one]))}."
-    )
+    gains = np.where(clients.held_out, np.nan, clients.gain)
+    what = "the mean gain over training alone"
+    return decider(found.run.words, what, clients.client, gains, clients.test_rows, (gain.low, gain.high))
 
 
 def _choice(run: Run) -> str:

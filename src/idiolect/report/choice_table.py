@@ -11,6 +11,7 @@ from idiolect.record.choices import Choice, ChoiceRow, Choices, OwnChoice, Value
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.record.words import counted
+from idiolect.report.decider import decider, difference
 from idiolect.report.text import LABEL, WIDTH, TextColumn, more_clients, printed, starred, tables_of
 from idiolect.report.wording import ScoreWords, better, count, kilobytes, listed, megabytes, score_words, size
 from idiolect.visible import plainly
@@ -116,7 +117,7 @@ def legend(choice: ChoiceFound) -> str:
     # this end of the path is not to the last digit what `compare` and `advise` have for training alone
     alone = (
         " alone: every client's own fit with the ridge of the whole path; `compare` holds it back by few steps, "
-        "`advise` by a ridge chosen for it, so that theirs differ a little."
+        "`advise` by a ridge chosen for it, so that theirs differ, most for clients of few rows."
     )
     has_alone = choice.warm and any("(alone)" in choice.named(entry.value) for entry in choice.found.values)
     return (
@@ -150,11 +151,22 @@ def sentences(choice: ChoiceFound) -> list[str]:
     without = sum(not own for own in chosen.own)
     return [
         f"Each client's own {found.setting}, chosen on its validation rows, gives {words.spoken} "
-        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}.",
+        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}."
+        f"{_decider(choice)}",
         *([f"{listed(ends)}."] if ends else []),
         f"{whole} cost {size(total.total_bytes)} and {count(total.gradients)} gradients{a_seed}.",
         *([f"{counted(without, 'client')} {_WITHOUT}"] if without else []),
     ]
+
+
+def _decider(choice: ChoiceFound) -> str:
+    """The client of few test rows that decides which of the two is better."""
+    found, own = choice.found, {row.client: row.test_rows for row in choice.rows}
+    sign = 1 if found.higher_is_better else -1
+    pairs = zip(found.chosen.test.clients, found.best.test.clients)
+    gains = [sign * difference(mine, fixed) for mine, fixed in pairs]
+    what = f"what an own {found.setting} gains over it"
+    return decider(choice.words, what, found.clients, gains, [own[name] for name in found.clients])
 
 
 def _by_value(choice: ChoiceFound) -> list[TextColumn]:
