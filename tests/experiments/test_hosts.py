@@ -152,6 +152,18 @@ def test_a_host_that_waits_in_vain_ends_with_one_sentence(environment):
     assert ended.stderr.splitlines()[-1].startswith("Error: After 1 s not all hosts of --hosts")
 
 
+def test_a_host_that_waits_ends_at_once_when_it_is_told_to(start):
+    port = free_port()
+    waiting, ends = start(port, 0), time.monotonic() + PATIENCE
+    with socket.socket() as probe:  # it listens when it waits
+        while probe.connect_ex(("127.0.0.1", port)) and time.monotonic() < ends:
+            time.sleep(0.02)
+    waiting.send_signal(signal.SIGTERM)
+    said, _ = waiting.communicate(timeout=20)
+    assert waiting.returncode == 1
+    assert said.startswith("Error: Interrupted (SIGTERM). Nothing was written")
+
+
 def test_a_budget_of_minutes_is_refused():
     wanted = specs.from_table({"name": "two", "methods": {"fedavg": {}}, "tuning": {"minutes": 2.0}})
     with pytest.raises(RequestError, match=r"tuning.minutes = 2 is for one host, since clocks differ"):
