@@ -30,7 +30,11 @@ from idiolect.record.lock import LOCK
 from idiolect.theory.constants import one_by_one
 
 PATIENCE = 300  # seconds until all hosts must have met
-_ASKED = re.compile(r"(?P<address>\S+:(?P<port>\d{1,5})),(?P<count>\d+),(?P<number>\d+)")
+# plain digits, since JAX hands the address to the system as it stands; an address of IPv6 has colons, and brackets
+_ASKED = re.compile(
+    r"(?P<address>([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]):(?P<port>[0-9]{1,5})),"
+    r"(?P<count>[0-9]{1,6}),(?P<number>[0-9]{1,6})"
+)
 _PIECE = 1 << 26  # bytes that are sent at once
 # how transports say that the other end is gone
 _LOST = ("Gloo", "Connection reset", "Connection closed", "Broken pipe", "UNAVAILABLE", "DEADLINE_EXCEEDED", "NCCL")
