@@ -322,3 +322,30 @@ def test_a_file_of_the_users_own_is_built(mushrooms, tmp_path):
         build(DATASETS["a6a"], tmp_path, tmp_path / "other")
     with pytest.raises(RequestError, match="is not what school is built from"):
         build(DATASETS["school"], own, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("school", b"garbage", "MatReadError: Mat file appears to be truncated"),
+        ("landmine", b"garbage", "MatReadError: Mat file appears to be truncated"),
+        ("vehicle", b"[" * 100_000, "RecursionError: maximum recursion depth"),
+        ("cifar10", b"garbage", r"ReadError: file could not be opened successfully\)"),
+    ],
+)
+def test_what_no_reader_takes_is_refused_in_a_short_sentence(tmp_path, name, content, error):
+    own = tmp_path / "own"
+    own.write_bytes(content)
+    with pytest.raises(RequestError, match=f"is not what {name} is built from .{error}") as refused:
+        build(DATASETS[name], own, tmp_path / "data")
+    assert DATASETS[name].home in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("line", [b"y" * 10_000, b"1 " + b"x" * 10_000, b"1 " + b"1" * 4000 + b":1"])
+def test_a_long_line_is_not_repeated(tmp_path, line):
+    own = tmp_path / "own"
+    own.write_bytes(line)
+    with pytest.raises(RequestError, match=r"own, line 1: '.{60} \.\.\.' is not .*; correct the line") as refused:
+        build(DATASETS["mushrooms"], own, tmp_path / "data")
+    assert len(str(refused.value)) < 400

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tarfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
 
 from idiolect.core.checks import RequestError
 from idiolect.data.catalogue import Dataset
@@ -20,12 +17,7 @@ from idiolect.record.errors import FetchError
 from idiolect.record.files import make_writable, whole
 from idiolect.record.lock import locked
 from idiolect.record.sealed import digest_of
-
-# how a file that is not the original shows itself in its conversion
-MALFORMED = (
-    *(KeyError, ValueError, TypeError, EOFError, IndexError, OSError),
-    *(zipfile.BadZipFile, tarfile.TarError, ParseError),
-)
+from idiolect.record.words import excerpt, first_line
 
 
 def fetch(dataset: Dataset, folder: Path, report: Report) -> tuple[str, ...]:
@@ -124,13 +116,14 @@ def _write_together(contents: Mapping[Path, bytes]) -> None:
 def _converted(dataset: Dataset, originals: Mapping[str, Path]) -> dict[str, Content]:
     try:
         return dataset.convert(originals)
-    except RequestError:
+    except (RequestError, MemoryError):
         raise
-    except MALFORMED as error:
+    except Exception as error:  # a file that is not the original shows itself in any of them
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the content's
             raise
+        said = excerpt(first_line(error).rstrip(":"), 200)
         raise RequestError(
-            f"{_some(originals)} is not what {dataset.name} is built from ({type(error).__name__}: {error}); get the "
+            f"{_some(originals)} is not what {dataset.name} is built from ({type(error).__name__}: {said}); get the "
             f"original from {dataset.home}."
         ) from error
 
