@@ -190,6 +190,18 @@ def test_a_file_that_changes_while_it_is_fetched_is_never_mixed(mushrooms, serve
     assert (server.asked[1] is None) == (tags == "none")
 
 
+@pytest.mark.parametrize("version", [b"", b"\xff\xfe", b'"one"\r\nX-Other: two', "\u20ac".encode()])
+@pytest.mark.parametrize("name", ["mushrooms", "mushrooms.partial"])
+def test_a_version_that_no_header_can_hold_is_none(mushrooms, server, tmp_path, name, version):
+    store = tmp_path / "originals/mushrooms"
+    store.mkdir(parents=True)
+    (store / name).write_bytes(OTHER[:MIXED_AT])
+    (store / "mushrooms.version").write_bytes(version)
+    fetch(unknown(mushrooms), tmp_path, nothing)
+    assert kept(tmp_path) == {"mushrooms.bz2": TEXT}
+    assert server.asked == [None]
+
+
 @pytest.mark.parametrize("tags", ["honest", "none", "dates"])
 def test_what_has_not_changed_goes_on(mushrooms, server, tmp_path, tags):
     server.tags, server.cut = tags, MIXED_AT
