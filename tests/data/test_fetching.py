@@ -303,6 +303,7 @@ def test_arrays_of_another_copy_are_checked_by_labels_and_means():
     known = Known(digest({"y": labels}), arrays=("y",), means={"x": 50.0})
     assert difference(known, {"x": pixels + 0.2, "y": labels}) is None
     assert difference(known, {"x": pixels, "y": labels[::-1]}) == "other y than the known ones"
+    assert difference(known, {"y": labels}) == "no array 'x'"
     assert difference(known, {"x": pixels * 2, "y": labels}) == "the mean 100 in x, not 50"
     assert difference(known, {"x": pixels * np.nan, "y": labels}) == "the mean nan in x, not 50"
 

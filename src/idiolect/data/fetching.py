@@ -12,7 +12,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.catalogue import Dataset
 from idiolect.data.compressed import existing
 from idiolect.data.downloading import Report, download
-from idiolect.data.packing import Content, difference, digest, pack
+from idiolect.data.packing import Content, digest, pack
 from idiolect.record.errors import FetchError
 from idiolect.record.files import make_writable, whole
 from idiolect.record.lock import locked
@@ -83,17 +83,15 @@ def _find_originals(dataset: Dataset, given: Path) -> dict[str, Path]:
 def _keep(dataset: Dataset, originals: Mapping[str, Path], folder: Path) -> tuple[str, ...]:
     """Convert, check and write; nothing is written unless all of it is right."""
     built = _converted(dataset, originals)
-    others = [path for path in dataset.files if digest(built[path]) != dataset.files[path]]
-    for path in others:  # not the known file: it may differ only as another copy of it may
-        known, found = dataset.known.get(path), built[path]
-        wrong = f"the SHA-256 {digest(found)}, not {dataset.files[path]}" if known is None else difference(known, found)
+    for path, content in built.items():
+        wrong = dataset.fault(path, content)
         if wrong is not None:
             raise RequestError(
                 f"The content of {path} built from {_some(originals)} has {wrong}; nothing was kept. Get the original "
                 f"from {dataset.home}."
             )
     _write_together({folder / path: pack(path, content) for path, content in built.items()})
-    if not others:
+    if all(digest(content) == dataset.files[path] for path, content in built.items()):
         return ("Content checked: the same as in the runs behind the documented numbers.",)
     return (
         "Known rows checked; the content may differ from that of the runs behind the documented numbers: "
