@@ -233,7 +233,7 @@ def rows(*cells):
 
 FILES = {  # name -> (content, a part of the sentence)
     "empty.csv": ("", "empty.csv is empty; it needs a header line and rows."),
-    "header.csv": ("site,age,ill\n", "header.csv has no rows; a federation needs at least one row per client."),
+    "header.csv": ("site,age,ill\n", "header.csv has no rows; add at least one."),
     "doubled.csv": ("site,age,age,ill\n1,2,3,0\n", "doubled.csv has more than one column named 'age'; rename one"),
     "ragged.csv": ("site,age,ill\n1,2,0\n1,2\n", "ragged.csv is not a well-formed table"),
     "binary.csv": (bytes(range(256)) * 8, "binary.csv is not a well-formed table"),

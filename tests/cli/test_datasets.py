@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
 import json
+import shutil
 
 import pytest
+import tomli_w
 
 from idiolect.data import catalogue
-from idiolect.data.dataset_files import BUNDLED, VARIABLE
+from idiolect.data.dataset_files import BUNDLED, VARIABLE, dataset_file
 from idiolect.data.packing import digest, unpack
 
 
@@ -79,3 +82,57 @@ def test_a_bundled_set_is_compared_with_nothing_set(idiolect, monkeypatch, tmp_p
     answer = idiolect("compare", "--data", "heart_disease", *small)
     assert answer.code == 0, answer.err
     assert "fedavg" in answer.out
+
+
+def cut_rows(path):
+    path.write_bytes(bz2.compress(b"".join(unpack(path).splitlines(keepends=True)[:50])))
+
+
+def cut_in_a_line(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b",", 0, -20)])
+
+
+DAMAGE = {
+    "rows": ("a6a", "libsvm/a6a.bz2", cut_rows, "has other rows than the known ones"),
+    "bytes": ("a6a", "libsvm/a6a.bz2", lambda path: path.write_bytes(path.read_bytes()[:9000]), "cannot be read"),
+    "nothing": ("mushrooms", "libsvm/mushrooms.bz2", lambda path: path.write_bytes(b""), "cannot be read"),
+    "text": ("a6a", "libsvm/a6a.bz2", lambda path: path.write_bytes(bz2.compress(b"a page")), "no data set does"),
+    "line": ("heart_disease", "tabular/heart_disease/processed.va.data", cut_in_a_line, "has the SHA-256"),
+}
+
+
+@pytest.mark.parametrize(("name", "relative", "damage", "words"), DAMAGE.values(), ids=DAMAGE)
+def test_a_file_of_other_content_is_refused_and_never_replaced(idiolect, folder, here, name, relative, damage, words):
+    for one in catalogue.DATASETS[name].files:
+        (folder / one).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(BUNDLED / one, folder / one)
+    assert idiolect("datasets", "fetch", name).out == f"{name} is here already: in {folder}.\n"
+    damage(folder / relative)
+    kept = (folder / relative).read_bytes()
+    source = {"source": name} if name == "heart_disease" else {"source": "libsvm", "settings": {"name": name}}
+    (here / "spec.toml").write_text(tomli_w.dumps({"data": source, "methods": {"local": {"step_size": 0.1}}}))
+    for command in (("run", "spec.toml"), ("datasets", "fetch", name)):
+        answer = idiolect(*command)
+        assert answer.code == 2
+        assert answer.error.startswith(f"Error: {folder / relative} is not the file of the data set {name}")
+        assert words in answer.error
+        assert "delete it, or keep it elsewhere if it is your own, and get the right one with" in answer.error
+        assert f"`idiolect datasets fetch {name}`" in answer.error
+    assert (folder / relative).read_bytes() == kept
+
+
+def test_a_file_is_not_replaced_where_others_of_its_set_are_absent(idiolect, folder):
+    (folder / "libsvm").mkdir(parents=True)
+    (folder / "libsvm/w6a.bz2").write_bytes(bz2.compress(b"1 1:1\n"))
+    answer = idiolect("datasets", "fetch", "w6a")
+    assert (answer.code, "w6a.bz2 is not the file" in answer.error) == (2, True)
+
+
+def test_rows_in_another_order_are_those_of_a_set_that_may_have_them(idiolect, folder):
+    (folder / "libsvm").mkdir(parents=True)
+    for one in catalogue.DATASETS["a6a"].files:
+        rows = unpack(BUNDLED / one).splitlines(keepends=True)
+        (folder / one).write_bytes(bz2.compress(b"".join(reversed(rows))))
+    assert idiolect("datasets", "fetch", "a6a").out == f"a6a is here already: in {folder}.\n"
+    assert dataset_file("libsvm/a6a.bz2") == folder / "libsvm/a6a.bz2"

@@ -190,6 +190,18 @@ def test_a_file_that_changes_while_it_is_fetched_is_never_mixed(mushrooms, serve
     assert (server.asked[1] is None) == (tags == "none")
 
 
+@pytest.mark.parametrize("version", [b"", b"\xff\xfe", b'"one"\r\nX-Other: two', "\u20ac".encode()])
+@pytest.mark.parametrize("name", ["mushrooms", "mushrooms.partial"])
+def test_a_version_that_no_header_can_hold_is_none(mushrooms, server, tmp_path, name, version):
+    store = tmp_path / "originals/mushrooms"
+    store.mkdir(parents=True)
+    (store / name).write_bytes(OTHER[:MIXED_AT])
+    (store / "mushrooms.version").write_bytes(version)
+    fetch(unknown(mushrooms), tmp_path, nothing)
+    assert kept(tmp_path) == {"mushrooms.bz2": TEXT}
+    assert server.asked == [None]
+
+
 @pytest.mark.parametrize("tags", ["honest", "none", "dates"])
 def test_what_has_not_changed_goes_on(mushrooms, server, tmp_path, tags):
     server.tags, server.cut = tags, MIXED_AT
@@ -291,6 +303,7 @@ def test_arrays_of_another_copy_are_checked_by_labels_and_means():
     known = Known(digest({"y": labels}), arrays=("y",), means={"x": 50.0})
     assert difference(known, {"x": pixels + 0.2, "y": labels}) is None
     assert difference(known, {"x": pixels, "y": labels[::-1]}) == "other y than the known ones"
+    assert difference(known, {"y": labels}) == "no array 'x'"
     assert difference(known, {"x": pixels * 2, "y": labels}) == "the mean 100 in x, not 50"
     assert difference(known, {"x": pixels * np.nan, "y": labels}) == "the mean nan in x, not 50"
 
@@ -322,3 +335,30 @@ def test_a_file_of_the_users_own_is_built(mushrooms, tmp_path):
         build(DATASETS["a6a"], tmp_path, tmp_path / "other")
     with pytest.raises(RequestError, match="is not what school is built from"):
         build(DATASETS["school"], own, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("school", b"garbage", "MatReadError: Mat file appears to be truncated"),
+        ("landmine", b"garbage", "MatReadError: Mat file appears to be truncated"),
+        ("vehicle", b"[" * 100_000, "RecursionError: maximum recursion depth"),
+        ("cifar10", b"garbage", r"ReadError: file could not be opened successfully\)"),
+    ],
+)
+def test_what_no_reader_takes_is_refused_in_a_short_sentence(tmp_path, name, content, error):
+    own = tmp_path / "own"
+    own.write_bytes(content)
+    with pytest.raises(RequestError, match=f"is not what {name} is built from .{error}") as refused:
+        build(DATASETS[name], own, tmp_path / "data")
+    assert DATASETS[name].home in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("line", [b"y" * 10_000, b"1 " + b"x" * 10_000, b"1 " + b"1" * 4000 + b":1"])
+def test_a_long_line_is_not_repeated(tmp_path, line):
+    own = tmp_path / "own"
+    own.write_bytes(line)
+    with pytest.raises(RequestError, match=r"own, line 1: '.{60} \.\.\.' is not .*; correct the line") as refused:
+        build(DATASETS["mushrooms"], own, tmp_path / "data")
+    assert len(str(refused.value)) < 400

@@ -125,6 +125,19 @@ def test_quotes_make_a_text_unless_everything_is_quoted(tmp_path):
     assert str(everything.table.schema.field("id").type) == "int64"
 
 
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("mark", ["", '"'])
+def test_a_cell_of_megabytes_is_read_as_any_other(tmp_path, place, mark):
+    rows = [["a", "1", '"7"'], ["b", "2", '"8"'], ["c", "3", '"9"']]
+    long = "x" * 3_000_000
+    rows.insert(place, [f"{mark}{long}{mark}", "4", '"6"'])
+    (tmp_path / "long.csv").write_text("name,value,code\n" + "".join(f"{','.join(row)}\n" for row in rows))
+    found = read_table(tmp_path / "long.csv")
+    assert found.column("name").to_pylist()[place] == long
+    assert found.column("value").to_pylist()[place] == 4
+    assert found.column("code").to_pylist()[place] == "6"  # in quotes: a text
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_separators_are_recognised_and_said(tmp_path, separator):
     text = "site;dose;ill\nnorth;1,5;0\nsouth;2,25;1\n".replace(";", separator)

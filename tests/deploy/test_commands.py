@@ -122,6 +122,16 @@ def test_a_spec_that_can_never_run_has_no_kits(idiolect, tmp_path, setting, sent
         assert not (tmp_path / "kits").exists()
 
 
+@pytest.mark.parametrize("transport", ["tls", "flare", "flower"])
+def test_a_rehearsal_writes_into_no_folder_that_holds_files(idiolect, tmp_path, transport):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "done").touch()
+    code, _, errors = idiolect("demo", "--out", "run", "--transport", transport, "--rounds", "1", "--sites", "2")
+    assert code == 2
+    assert "need a new folder, and run holds files" in " ".join(errors.split())
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["done"]
+
+
 def test_a_kit_is_refused_where_its_file_has_an_impossible_port(idiolect, tmp_path):
     idiolect("init", "kits", "spec.toml", "--sites", "north,south")
     path = tmp_path / "kits" / "server" / "server.toml"

@@ -135,11 +135,22 @@ def test_four_hosts_compute_what_one_does_and_read_their_own_clients_rows_alone(
 
 
 @pytest.mark.parametrize(
-    "asked", ["here", "10.0.0.1,2,0", "10.0.0.1:4000,2,2", "10.0.0.1:4000,2", "10.0.0.1:99999,2,0"]
+    "asked",
+    [
+        *("here", "10.0.0.1,2,0", "10.0.0.1:4000,2,2", "10.0.0.1:4000,2", "10.0.0.1:99999,2,0"),
+        *("10.0.0.1:4000:4104,1,0", "::1:4000,2,0", "[::1]:4000:1,2,0", "a,b:4000,2,0", "10.0.0.1:4000,99999999999,0"),
+        *("10.0.0.1:\uff14000,2,0", "\uff11\uff10.0.0.1:4000,2,0", "10.0.0.1:4000,\u0662,0", "10.0.0.1:4000,2,\u0661"),
+    ],
 )
 def test_hosts_that_make_no_sense_are_refused(asked):
-    with pytest.raises(RequestError, match="--hosts must be 'auto' or ADDRESS:PORT,HOSTS,NUMBER"):
+    with pytest.raises(RequestError, match="--hosts must be 'auto' or ADDRESS:PORT,HOSTS,NUMBER") as refused:
         hosts.join(asked, specs.from_table({"name": "two", "methods": {"fedavg": {}}}))
+    assert repr(asked) in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:4000", "node-1.cluster:4000", "[::1]:4000", "[fe80::1%eth0]:4000"])
+def test_an_address_is_a_name_or_numbers_and_of_ipv6_in_brackets(address):
+    assert hosts._parse(f"{address},3,1") == (address, 3, 1)
 
 
 def test_a_host_that_waits_in_vain_ends_with_one_sentence(environment):
@@ -150,6 +161,18 @@ def test_a_host_that_waits_in_vain_ends_with_one_sentence(environment):
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith("Error: After 1 s not all hosts of --hosts")
+
+
+def test_a_host_that_waits_ends_at_once_when_it_is_told_to(start):
+    port = free_port()
+    waiting, ends = start(port, 0), time.monotonic() + PATIENCE
+    with socket.socket() as probe:  # it listens when it waits
+        while probe.connect_ex(("127.0.0.1", port)) and time.monotonic() < ends:
+            time.sleep(0.02)
+    waiting.send_signal(signal.SIGTERM)
+    said, _ = waiting.communicate(timeout=20)
+    assert waiting.returncode == 1
+    assert said.startswith("Error: Interrupted (SIGTERM). Nothing was written")
 
 
 def test_a_budget_of_minutes_is_refused():

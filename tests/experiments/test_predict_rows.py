@@ -149,6 +149,14 @@ def test_doubts_are_said_and_refused_if_strict(wards):
         predict(wards, {"site": ["new"], "age": [50.0], "ward": ["a"]}, "fedavg")
 
 
+def test_a_long_name_is_answered_and_not_repeated_in_a_doubt(wards):
+    long = "x" * 3000
+    answers, said = ask(wards, [(long, 50.0, long)], method="fedavg")
+    assert (answers[0]["site"], answers[0]["model"]) == (long, "shared")
+    doubts = [text for text in said if f"'{'x' * 60} ...'" in text]
+    assert [len(text) < 300 for text in doubts] == [True, True]
+
+
 def test_a_table_without_the_client_column_says_so(wards):
     said = []
     answers = predict(wards, {"sites": ["007"], "age": [50.0], "ward": ["a"]}, "fedavg", say=said.append)

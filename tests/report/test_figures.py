@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -34,6 +37,13 @@ def test_three_figures_in_two_formats_and_the_same_bytes_each_time(folder):
     for one in drawn:
         assert one.png.startswith(b"\x89PNG")
         assert ElementTree.fromstring(one.svg).tag == f"{SVG}svg"
+
+
+def test_matplotlib_does_not_report_where_its_caches_stand():
+    nowhere = os.environ | {"MPLCONFIGDIR": "/dev/null/caches"}
+    command = [sys.executable, "-c", "import idiolect.report.style"]
+    ended = subprocess.run(command, env=nowhere, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_caption_of_score_against_cost_names_every_panel(folder):

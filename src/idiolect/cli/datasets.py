@@ -57,10 +57,11 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
 def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -> None:
     """Download a data set from its home, check it, and convert it into the folder of data sets."""
     from idiolect.data.catalogue import find_dataset
-    from idiolect.data.dataset_files import datasets_folder, whereabouts
+    from idiolect.data.dataset_files import check_files, datasets_folder, whereabouts
     from idiolect.data.fetching import fetch as get
 
     row = find_dataset(name)
+    check_files(row)  # a file of the user's own is not replaced
     # fetching twice would cost the home of the data, and could bring another version of it
     place = whereabouts(row)
     if place != "not here":

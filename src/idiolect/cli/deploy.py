@@ -184,6 +184,7 @@ def demo(
 ) -> None:
     """A whole deployment on this machine: certificates, a process for each site, a server; all stopped at the end."""
     from idiolect.experiments.deploy.demo import demo_spec, demo_tables, spec_tables
+    from idiolect.experiments.deploy.kits import check_new
     from idiolect.experiments.spec import load
 
     use_cache(printing.quiet)
@@ -195,6 +196,7 @@ def demo(
     wanted = demo_spec(20 if rounds is None else rounds) if spec is None else load(spec)
     tables = demo_tables(4 if sites is None else sites) if spec is None else spec_tables(wanted)
     folder = out or free_folder(Path("runs") / "deploy-demo")
+    check_new(folder)  # the folder itself: it may be that of a finished run, which kits/ and result/ would stand in
     if transport is Transport.tls:
         from idiolect.experiments.deploy.demo import run_demo as rehearse
     elif transport is Transport.flower:

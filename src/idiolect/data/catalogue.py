@@ -10,7 +10,7 @@ from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data import conversions
-from idiolect.data.packing import Known
+from idiolect.data.packing import Content, Known, difference, digest
 
 CATALOGUE = Path(__file__).with_name("catalogue.toml")
 
@@ -55,6 +55,14 @@ class Dataset:
     def exact(self) -> bool:
         """Whether what is built has exactly the content of `files`."""
         return not self.known
+
+    def fault(self, path: str, content: Content) -> str | None:
+        """In what the content of one of `files` is not as known, as the end of a sentence; None where it is."""
+        found, known = digest(content), self.known.get(path)
+        if found == self.files[path]:
+            return None
+        # not the known file: it may differ only as another copy of it may
+        return f"the SHA-256 {found}, not {self.files[path]}" if known is None else difference(known, content)
 
     @property
     def shown_size(self) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import csv
 import io
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from idiolect.record.words import first_line
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE_BYTES = 1 << 16
 SAMPLE_RECORDS = 50
+LARGEST_BLOCK = 2**31 - 1  # that Arrow reads at once
 MALFORMED = (pa.ArrowException, OverflowError, ValueError)
 
 
@@ -94,18 +95,22 @@ def _parse(content: bytes, separator: str, width: int, path: str | Path) -> pa.T
     with contextlib.suppress(*MALFORMED):  # in threads first: nearly every file is well formed
         return _arrow_csv(content, separator, width, threads=True)
     try:
-        return _arrow_csv(content, separator, width, threads=False)  # only then the parser knows the row at fault
+        # only without threads the parser knows the row at fault, and only as one block it reads a row of any length
+        return _arrow_csv(content, separator, width, threads=False, whole=True)
     except MALFORMED as error:
         raise RequestError(
             f"{path} is not a well-formed table: {first_line(error)[:300]}; correct that row."
         ) from error
 
 
-def _arrow_csv(content: bytes, separator: str, width: int, threads: bool, **parsing: object) -> pa.Table:
+def _arrow_csv(
+    content: bytes, separator: str, width: int, threads: bool, whole: bool = False, **parsing: Any
+) -> pa.Table:
     names = [f"f{position}" for position in range(width)]
+    block = min(len(content), LARGEST_BLOCK) if whole else None  # None: a megabyte, which no row may exceed
     return arrow.read_csv(
         io.BytesIO(content),
-        read_options=arrow.ReadOptions(column_names=names, use_threads=threads),
+        read_options=arrow.ReadOptions(column_names=names, use_threads=threads, block_size=block),
         parse_options=arrow.ParseOptions(delimiter=separator, **({"newlines_in_values": b'"' in content} | parsing)),
         convert_options=arrow.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=False
@@ -120,18 +125,8 @@ def _quoted_columns(content: bytes, separator: str, width: int) -> frozenset[int
     """
     if b'"' not in content:
         return frozenset()
-    # the parser drops quotes, so that the file is cut a second time without knowing of them
-    try:
-        raw = _arrow_csv(
-            content,
-            separator,
-            width,
-            threads=False,
-            quote_char=False,
-            newlines_in_values=False,
-            invalid_row_handler=lambda row: "skip",
-        )
-    except MALFORMED:
+    raw = _cut_at_separators(content, separator, width)
+    if raw is None:
         return frozenset()
     quoted, filled = set(), 0
     for position, column in enumerate(raw.slice(1).columns):
@@ -141,3 +136,13 @@ def _quoted_columns(content: bytes, separator: str, width: int) -> frozenset[int
         if len(cells) and pc.all(pc.starts_with(cells, '"')).as_py():
             quoted.add(position)
     return frozenset(quoted) if filled > len(quoted) else frozenset()
+
+
+def _cut_at_separators(content: bytes, separator: str, width: int) -> pa.Table | None:
+    """The cells with their quotes, which the parser drops where it knows of them; None where it cannot read them."""
+    options: dict[str, Any] = {"quote_char": False, "newlines_in_values": False}
+    options["invalid_row_handler"] = lambda row: "skip"
+    for whole in (False, True):
+        with contextlib.suppress(*MALFORMED):
+            return _arrow_csv(content, separator, width, threads=False, whole=whole, **options)
+    return None

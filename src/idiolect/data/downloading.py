@@ -46,7 +46,9 @@ class _Place:
 
     @property
     def version(self) -> str | None:
-        return self.version_file.read_text(encoding="utf-8") if self.version_file.is_file() else None
+        """What the server said; None where it said nothing, or what is there cannot stand in a header."""
+        text = self.version_file.read_bytes().decode("ascii", "replace") if self.version_file.is_file() else ""
+        return text if text and text.isascii() and text.isprintable() else None
 
     @property
     def have(self) -> int:

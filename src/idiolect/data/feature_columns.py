@@ -13,7 +13,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.columns import Column
 from idiolect.data.kinds import NUMBER, TEXT
 from idiolect.data.preparation import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
-from idiolect.record.words import counted
+from idiolect.record.words import counted, excerpt
 
 MOST_LEVELS = 200  # a text column with more different values is a name or free text, not a category
 FARTHEST = 20.0  # no training row of a scaled column lies farther from its mean
@@ -106,7 +106,8 @@ class CategoryColumn:
         if missing and not self.missed:
             found.append(f"Column {self.name!r} misses {counted(missing, 'value')} and missed none in training.")
         if new:
-            names = ", ".join(map(repr, list(new)[:SHOWN])) + (", ..." if len(new) > SHOWN else "")
+            shown = [repr(excerpt(level)) for level in list(new)[:SHOWN]]
+            names = ", ".join(shown if len(new) <= SHOWN else [*shown, "..."])
             what = "a category" if len(new) == 1 else f"{len(new)} categories"
             found.append(
                 f"Column {self.name!r} has {what} never seen in training, {names}, in "

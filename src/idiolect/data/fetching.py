@@ -5,27 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tarfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
 
 from idiolect.core.checks import RequestError
 from idiolect.data.catalogue import Dataset
 from idiolect.data.compressed import existing
 from idiolect.data.downloading import Report, download
-from idiolect.data.packing import Content, difference, digest, pack
+from idiolect.data.packing import Content, digest, pack
 from idiolect.record.errors import FetchError
 from idiolect.record.files import make_writable, whole
 from idiolect.record.lock import locked
 from idiolect.record.sealed import digest_of
-
-# how a file that is not the original shows itself in its conversion
-MALFORMED = (
-    *(KeyError, ValueError, TypeError, EOFError, IndexError, OSError),
-    *(zipfile.BadZipFile, tarfile.TarError, ParseError),
-)
+from idiolect.record.words import excerpt, first_line
 
 
 def fetch(dataset: Dataset, folder: Path, report: Report) -> tuple[str, ...]:
@@ -91,17 +83,15 @@ def _find_originals(dataset: Dataset, given: Path) -> dict[str, Path]:
 def _keep(dataset: Dataset, originals: Mapping[str, Path], folder: Path) -> tuple[str, ...]:
     """Convert, check and write; nothing is written unless all of it is right."""
     built = _converted(dataset, originals)
-    others = [path for path in dataset.files if digest(built[path]) != dataset.files[path]]
-    for path in others:  # not the known file: it may differ only as another copy of it may
-        known, found = dataset.known.get(path), built[path]
-        wrong = f"the SHA-256 {digest(found)}, not {dataset.files[path]}" if known is None else difference(known, found)
+    for path, content in built.items():
+        wrong = dataset.fault(path, content)
         if wrong is not None:
             raise RequestError(
                 f"The content of {path} built from {_some(originals)} has {wrong}; nothing was kept. Get the original "
                 f"from {dataset.home}."
             )
     _write_together({folder / path: pack(path, content) for path, content in built.items()})
-    if not others:
+    if all(digest(content) == dataset.files[path] for path, content in built.items()):
         return ("Content checked: the same as in the runs behind the documented numbers.",)
     return (
         "Known rows checked; the content may differ from that of the runs behind the documented numbers: "
@@ -124,13 +114,14 @@ def _write_together(contents: Mapping[Path, bytes]) -> None:
 def _converted(dataset: Dataset, originals: Mapping[str, Path]) -> dict[str, Content]:
     try:
         return dataset.convert(originals)
-    except RequestError:
+    except (RequestError, MemoryError):
         raise
-    except MALFORMED as error:
+    except Exception as error:  # a file that is not the original shows itself in any of them
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the content's
             raise
+        said = excerpt(first_line(error).rstrip(":"), 200)
         raise RequestError(
-            f"{_some(originals)} is not what {dataset.name} is built from ({type(error).__name__}: {error}); get the "
+            f"{_some(originals)} is not what {dataset.name} is built from ({type(error).__name__}: {said}); get the "
             f"original from {dataset.home}."
         ) from error
 

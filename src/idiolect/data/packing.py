@@ -67,6 +67,9 @@ def difference(known: Known, content: Content) -> str | None:
     if isinstance(content, bytes):
         found, what = digest(sorted_rows(content)), "rows"
     else:
+        absent = [name for name in (*known.arrays, *known.means) if name not in content]
+        if absent:
+            return f"no array {absent[0]!r}"
         found, what = digest({name: content[name] for name in known.arrays}), ", ".join(known.arrays)
     if found != known.sha256:
         return f"other {what} than the known ones"

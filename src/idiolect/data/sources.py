@@ -18,8 +18,10 @@ from numpy.typing import DTypeLike
 from idiolect.core.checks import RequestError
 from idiolect.data.compressed import OPENERS, existing, read_bytes
 from idiolect.record.memory import check_bytes
+from idiolect.record.words import excerpt
 
 MOST_NUMBERS = 2**32  # of a dense array: 16 GB in single precision
+MOST_DIGITS = 18  # of an index
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -144,11 +146,13 @@ def _libsvm_line(path: str | Path, number: int, words: list[str], base: int) -> 
         indices, values = [], []
         for word in words[1:]:
             index, _, value = word.partition(":")
+            if len(index) > MOST_DIGITS:  # a sentence about so large a number could not be printed
+                raise ValueError
             indices.append(int(index) - base)
             values.append(float(value))
     except ValueError:
         expected = "a number" if word is words[0] else "index:value"
-        raise RequestError(f"{path}, line {number}: {word!r} is not {expected}; correct the line.") from None
+        raise RequestError(f"{path}, line {number}: {excerpt(word)!r} is not {expected}; correct the line.") from None
     if not np.isfinite([target, *values]).all():
         raise RequestError(f"{path}, line {number} holds a number that is not finite; correct or drop the line.")
     if indices and (indices[0] < 0 or indices != sorted(set(indices))):

@@ -81,7 +81,7 @@ def read(source: object, kinds: Kinds | None = None) -> Reading:
     index = _unnamed_index(cells, kinds)
     table, notes = _name_columns(cells, what)
     if table.num_rows == 0:
-        raise RequestError(f"{what} has no rows; a federation needs at least one row per client.")
+        raise RequestError(f"{what} has no rows; add at least one.")
     notes.extend(f"Column {name!r} is the unnamed index of a pandas frame, and was left out." for name in index)
     found = _read_columns(table.drop_columns(index), kinds, written)
     # answers are written beside all that a file has, its index too

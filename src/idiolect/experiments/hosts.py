@@ -30,7 +30,11 @@ from idiolect.record.lock import LOCK
 from idiolect.theory.constants import one_by_one
 
 PATIENCE = 300  # seconds until all hosts must have met
-_ASKED = re.compile(r"(?P<address>\S+:(?P<port>\d{1,5})),(?P<count>\d+),(?P<number>\d+)")
+# plain digits, since JAX hands the address to the system as it stands; an address of IPv6 has colons, and brackets
+_ASKED = re.compile(
+    r"(?P<address>([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]):(?P<port>[0-9]{1,5})),"
+    r"(?P<count>[0-9]{1,6}),(?P<number>[0-9]{1,6})"
+)
 _PIECE = 1 << 26  # bytes that are sent at once
 # how transports say that the other end is gone
 _LOST = ("Gloo", "Connection reset", "Connection closed", "Broken pipe", "UNAVAILABLE", "DEADLINE_EXCEEDED", "NCCL")
@@ -53,9 +57,7 @@ def join(asked: str, spec: Spec) -> Spec:
     # JAX would answer SIGTERM itself, and a command that should end would go on
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        with _bounded_wait(asked):
-            # by itself JAX would end the process with a trace of its own
-            jax.distributed.initialize(*where, initialization_timeout=2 * PATIENCE)
+        _meet(asked, where)
     except ValueError as error:
         raise RequestError(
             f"--hosts auto needs an environment of SLURM, Open MPI or Kubernetes, and JAX found none ({error}); give "
@@ -66,22 +68,27 @@ def join(asked: str, spec: Spec) -> Spec:
     return dataclasses.replace(spec, training=training)
 
 
-@contextlib.contextmanager
-def _bounded_wait(asked: str) -> Iterator[None]:
-    """End the process with one sentence where the other hosts do not come: nothing can call JAX back from waiting."""
+def _meet(asked: str, where: tuple[str | None, int | None, int | None]) -> None:
+    """Wait for the other hosts, and end the process with one sentence where they do not come."""
+    failed: list[Exception] = []
 
-    def give_up() -> None:
+    def initialize() -> None:
+        try:
+            # by itself JAX would end the process with a trace of its own
+            jax.distributed.initialize(*where, initialization_timeout=2 * PATIENCE)
+        except Exception as error:
+            failed.append(error)
+
+    # a thread of its own: Python hears no signal while its main thread waits inside of JAX
+    waiting = threading.Thread(target=initialize, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE)
+    if waiting.is_alive():
         sentence = f"After {PATIENCE} s not all hosts of --hosts {asked} had come; start all of them, with one address."
         print(f"Error: {sentence}", file=sys.stderr, flush=True)
-        os._exit(1)
-
-    timer = threading.Timer(PATIENCE, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+        os._exit(1)  # nothing can call JAX back from waiting
+    if failed:
+        raise failed[0]
 
 
 def _parse(asked: str) -> tuple[str | None, int | None, int | None]:

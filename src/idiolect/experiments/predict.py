@@ -34,7 +34,7 @@ from idiolect.experiments.finished import load_model as load_model
 from idiolect.record.files import whole, write_whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
-from idiolect.record.words import counted, nth_row
+from idiolect.record.words import counted, excerpt, nth_row
 
 Say = Callable[[str], None]
 MODELS = ("auto", "personal", "shared")
@@ -286,7 +286,8 @@ def _names(names: list[str], known: Iterable[str]) -> str:
     """Some of the names, each beside the known one that it may be a slip of."""
     alike = {natural_key(name.strip())[0]: name for name in known}
     slips = [alike.get(natural_key(name.strip())[0]) for name in names[:NAMED]]
-    shown = ", ".join(repr(name) if slip is None else f"{name!r}, not {slip!r}" for name, slip in zip(names, slips))
+    written = [repr(excerpt(name)) for name in names[:NAMED]]
+    shown = ", ".join(name if slip is None else f"{name}, not {slip!r}" for name, slip in zip(written, slips))
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 

@@ -32,3 +32,8 @@ def nth_row(place: int) -> str:
 def first_line(error: BaseException, otherwise: str = "") -> str:
     """What an error says, without what it prints below: libraries append whole listings."""
     return (str(error).splitlines() or [otherwise])[0]
+
+
+def excerpt(text: str, longest: int = 60) -> str:
+    """The text, or its beginning where it is longer: a sentence that quotes a file is to be one sentence."""
+    return text if len(text) <= longest else f"{text[:longest]} ..."

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ __all__ = [
     "report_on",
     "report_on_runs",
 ]
+
+# it would report on standard error where its caches stand; whoever sets up logging hears of it all the same
+logging.getLogger("matplotlib").addHandler(logging.NullHandler())
 
 
 def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:

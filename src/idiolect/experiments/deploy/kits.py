@@ -106,10 +106,14 @@ def new_kits(folder: Path, spec: Spec, sites: Sequence[str], later: Sequence[str
     check_deployable(spec)
     check_names(sites, later)
     check_runnable(spec, len(sites) + len(later))
-    # an old kit's key would stay valid beside the new ones
+    check_new(folder)
+    return {name: folder / name for name in ("server", *sites, *later)}
+
+
+def check_new(folder: Path) -> None:
+    """RequestError for a folder that holds files: an old kit's key would stay valid beside the new ones."""
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
-    return {name: folder / name for name in ("server", *sites, *later)}
 
 
 def read_server_file(kit: Path) -> ServerFile:
