@@ -121,6 +121,8 @@ def sized(slug: str, asked: Sequence[str]) -> list[str]:
         return []
     spec = load_spec(slug)
     sizes = [name for name in ("quick", "gpu", "full") if name in spec and "size" in spec]
+    if not sizes and list(asked) == ["quick"]:
+        return []  # the default: such an experiment is quick as it is
     if len(asked) > 1 or asked[0] not in sizes:
         given = " and ".join(f"--{name}" for name in asked)
         had = f"sizes: {', '.join(f'--{name}' for name in sizes)}; name one" if sizes else "one size only; leave it out"

@@ -18,7 +18,7 @@ from idiolect.core.checks import RequestError
 from idiolect.experiments.strict import fill
 from papers import runner
 from papers.catalogue import SLUGS as EVERY_SLUG
-from papers.catalogue import find_code, load_expected, load_spec, read_me
+from papers.catalogue import find_code, load_expected, load_spec, read_me, sized
 from papers.outcome import Outcome, count_line
 from papers.reproduction import Measured
 from papers.runner import reproduce
@@ -144,6 +144,11 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path):
     with pytest.raises(RequestError, match=r"rounds must be of type int like 8, got 2\.5"):
         load_spec("plsgd-consensus", ("rounds = 2.5",))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_quick_size_may_be_named_where_it_is_the_only_one():
+    assert sized("plsgd-rates", ["quick"]) == []
+    assert sized("flow-table2", ["quick"]) == ['size = "quick"']
 
 
 def test_an_override_changes_the_experiment_and_its_record(tmp_path):
