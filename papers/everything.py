@@ -16,6 +16,7 @@ import tomli_w
 from idiolect import RequestError
 from idiolect.core.checks import AbsentDataError
 from idiolect.experiments.compilation import enable_cache
+from idiolect.record.files import make_writable
 from idiolect.record.reproduced import Count
 from papers.catalogue import SLUGS, load_spec
 from papers.outcome import Outcome
@@ -93,13 +94,15 @@ def reproduce_all(
 
     `jobs` of them at once, if more than one, are processes of their own.
     """
-    if folder.is_file() or (not resume and folder.is_dir() and any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"`reproduce all` needs a folder, and {folder} is a file; choose another --out.")
+    if not resume and folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
             f"The folder {folder} holds other files; add --resume to go on in it, or choose another --out."
         )
     if resume and not folder.is_dir():
         raise RequestError(f"There is nothing to resume in {folder}; start without --resume.")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_writable(folder, "folder of reproductions", "--out")
     report = progress or (lambda *news: None)
     if jobs == 1:
         return Summary(tuple(_one_by_one(folder, report, sizes)), folder)
