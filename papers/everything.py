@@ -17,6 +17,7 @@ from idiolect import RequestError
 from idiolect.core.checks import AbsentDataError
 from idiolect.experiments.compilation import enable_cache
 from idiolect.record.files import make_writable
+from idiolect.record.manifest import blame_folder, check_files
 from idiolect.record.reproduced import Count
 from papers.catalogue import SLUGS, load_spec
 from papers.outcome import Outcome
@@ -31,6 +32,7 @@ COLUMNS = {
     "others'": ("released", "independent"),
     "regression": ("regression",),
 }
+SPEC, NUMBERS, MACHINE = "spec.toml", "numbers.json", "machine.json"
 CELLS = "cells"  # a folder that all tables of cells share
 
 
@@ -142,6 +144,8 @@ def _try(slug: str, folder: Path, sizes: Sequence[str], progress: Progress) -> L
         return _line(find_or_reproduce(slug, folder, sizes, progress))
     except AbsentDataError as error:
         return Line(slug, "no data", str(error))
+    except RequestError as error:
+        return Line(slug, "failed", str(error))
     except Exception as error:  # whatever it is, the others can still be had
         return Line(slug, "failed", f"{type(error).__name__}: {error}")
     finally:
@@ -158,19 +162,22 @@ def find_or_reproduce(slug: str, folder: Path, sizes: Sequence[str], progress: P
     own = folder / slug
     asked = sizes if "size" in load_spec(slug) else ()
     if (own / "done").is_file():
+        check_files(own, (SPEC, NUMBERS, MACHINE))  # all that is read of it here: an edited one is not believed
         spec = make_spec(slug, asked)
-        if (own / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
-            raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
-        kept = json.loads((own / "numbers.json").read_text(encoding="utf-8"))
-        return judge(slug, spec, {row["name"]: row["measured"] for row in kept["numbers"]}, own)
+        with blame_folder(own):  # of an earlier version, which no manifest vouches for
+            if (own / SPEC).read_text(encoding="utf-8") != tomli_w.dumps(spec):
+                raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
+            rows = json.loads((own / NUMBERS).read_text(encoding="utf-8"))["numbers"]
+            return judge(slug, spec, {row["name"]: row["measured"] for row in rows}, own)
     if not is_in_cells(slug):
         return reproduce(slug, own, progress, sizes=asked)
-    begun = (own / "spec.toml").is_file()
+    begun = (own / SPEC).is_file()
     return reproduce(slug, own, progress, sizes=asked, resume=begun, cells=folder / CELLS)
 
 
 def _line(outcome: Outcome) -> Line:
-    seconds = json.loads((outcome.folder / "machine.json").read_text(encoding="utf-8"))["seconds"]
+    with blame_folder(outcome.folder):
+        seconds = json.loads((outcome.folder / MACHINE).read_text(encoding="utf-8"))["seconds"]
     changed = ", ".join(row.name for row in outcome.changed)
     absent = ", ".join(outcome.left_out)
     remark = (
