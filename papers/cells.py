@@ -19,9 +19,12 @@ from typing import Any, NamedTuple
 
 from idiolect import RequestError
 from idiolect.experiments.compilation import enable_cache
+from idiolect.record.errors import DamagedError
 from idiolect.record.files import whole
+from idiolect.record.sealed import KEY, digest_of_values
 
 Cell = dict[str, Any]  # plain values
+AGAIN = "delete it to compute it again"
 
 
 class Cells(NamedTuple):
@@ -35,19 +38,24 @@ class Cells(NamedTuple):
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             found, known = kept["cell"], kept["made_of"]
+            seal = kept.pop(KEY, None)  # cells of earlier versions have none
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
-            raise RequestError(f"The file {path} is no cell of a table; delete it to compute it again.") from None
-        if known != json.loads(json.dumps(made_of)) or not isinstance(found, dict):
-            raise RequestError(f"The file {path} is not what its name says; delete it to compute it again.")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise RequestError(f"The file {path} is no cell of a table; {AGAIN}.") from None
+        if known != json.loads(json.dumps(made_of)) or not isinstance(found, dict) or not found:
+            raise RequestError(f"The file {path} is not what its name says; {AGAIN}.")
+        if seal not in (None, digest_of_values(kept)):
+            raise DamagedError(f"The file {path} is damaged or was edited; {AGAIN}.")
         return found
 
     def keep(self, name: str, made_of: Mapping[str, Any], cell: Cell) -> Cell:
-        """Write the cell, at once or not at all."""
+        """Write the cell with its checksum, at once or not at all."""
         path = self._path(name, made_of)
+        # as it will be read: JSON turns tuples into lists and all keys into texts
+        kept = json.loads(json.dumps({"made_of": made_of, "cell": cell}))
         with whole(path) as unfinished:
-            unfinished.write_text(json.dumps({"made_of": made_of, "cell": cell}), encoding="utf-8")
+            unfinished.write_text(json.dumps(kept | {KEY: digest_of_values(kept)}), encoding="utf-8")
         return cell
 
     def _path(self, name: str, made_of: Mapping[str, Any]) -> Path:
