@@ -165,7 +165,7 @@ def find_or_reproduce(slug: str, folder: Path, sizes: Sequence[str], progress: P
         check_files(own, (SPEC, NUMBERS, MACHINE))  # all that is read of it here: an edited one is not believed
         spec = make_spec(slug, asked)
         with blame_folder(own):  # of an earlier version, which no manifest vouches for
-            if (own / SPEC).read_text(encoding="utf-8") != tomli_w.dumps(spec):
+            if (own / SPEC).read_bytes() != tomli_w.dumps(spec).encode():
                 raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
             rows = json.loads((own / NUMBERS).read_text(encoding="utf-8"))["numbers"]
             return judge(slug, spec, {row["name"]: row["measured"] for row in rows}, own)

@@ -88,9 +88,11 @@ def _check_folders(target: RunFolder, spec: dict[str, Any], resume: bool, cells:
     target.check(resume)
     if cells is not None:
         make_writable(cells, "folder of cells", "--cells")
-    if resume and (target.path / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
+    # as bytes: a damaged file need not be a text
+    if resume and (target.path / "spec.toml").read_bytes() != tomli_w.dumps(spec).encode():
         raise RequestError(
-            f"The folder {target.path} was begun with another request; repeat that one, or choose another --out."
+            f"The folder {target.path} was begun with another request, or its spec.toml was changed; repeat that "
+            "request, or choose another --out."
         )
 
 

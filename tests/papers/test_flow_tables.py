@@ -366,6 +366,9 @@ def test_cells_need_a_folder_and_a_folder_its_own_request(spec, tmp_path, monkey
             reproduce("flow-table2", tmp_path / "run", cells=cells)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.toml").write_text("name = 'other'")
+    with pytest.raises(RequestError, match=f"{tmp_path}/run/request.json is missing.*choose another --out"):
+        reproduce("flow-table2", tmp_path / "run", resume=True)
+    (tmp_path / "run" / "rows.json").write_text("{}")
     with pytest.raises(RequestError, match="was begun by `idiolect run`"):
         reproduce("flow-table2", tmp_path / "run", resume=True)
 
@@ -398,6 +401,11 @@ def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
     with pytest.raises(RequestError, match="Add --resume"):
         reproduce("flow-table2", folder)
     monkeypatch.setattr(flow, "cells_of", stopped)
+    written = (folder / "spec.toml").read_bytes()
+    (folder / "spec.toml").write_bytes(b"\xff" + written)
+    with pytest.raises(RequestError, match=f"{folder} was begun with another request, or its spec.toml was changed"):
+        reproduce("flow-table2", folder, resume=True)
+    (folder / "spec.toml").write_bytes(written)
     outcome = reproduce("flow-table2", folder, resume=True)
     assert len(outcome.rows) == 5
     assert (folder / "figure.png").is_file()

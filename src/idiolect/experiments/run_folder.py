@@ -112,7 +112,13 @@ class RunFolder:
         return f"Look at the files in {self.path}"
 
     def _check_begun(self, resume: bool) -> None:
-        request = self.read_request() or {}
+        found = self.read_request()
+        if found is None and self.command != "run" and not (self.path / ROWS).is_file():  # every run notes its rows
+            raise RequestError(
+                f"The file {self.path / REQUEST} is missing, which tells the command that began the folder; copy the "
+                "whole folder again, or choose another --out."
+            )
+        request = found or {}
         known = {"splits": "compare --splits", "setting": "dial"}
         owner = next((known[key] for key in request if key in known), str(request.get("command", "run")))
         if owner != self.command:
