@@ -16,6 +16,7 @@ import pytest
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.strict import fill
+from idiolect.record import standing
 from papers import runner
 from papers.catalogue import SLUGS as EVERY_SLUG
 from papers.catalogue import find_code, load_expected, load_spec, read_me, sized
@@ -144,6 +145,18 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path):
     with pytest.raises(RequestError, match=r"rounds must be of type int like 8, got 2\.5"):
         load_spec("plsgd-consensus", ("rounds = 2.5",))
     assert not (tmp_path / "run").exists()
+
+
+def test_after_an_interruption_nothing_is_said_to_be_kept_where_all_starts_again(monkeypatch, tmp_path):
+    def interrupt(spec, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(find_code("plsgd-rates"), "measure", interrupt)
+    standing.forget()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("plsgd-rates", tmp_path / "run")
+    assert "kept" not in standing.way_on()
+    assert standing.way_on().endswith(f"--out {tmp_path / 'run'} starts again.")
 
 
 def test_the_quick_size_may_be_named_where_it_is_the_only_one():

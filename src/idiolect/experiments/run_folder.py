@@ -140,7 +140,8 @@ class RunFolder:
         """
         self.check(resume)
         make_writable(self.path, "run folder", "--out")
-        with locked(self.path), standing.at(self.path, WAYS_ON[self.command].format(self.path)):
+        way_on, keeps = WAYS_ON[self.command].format(self.path), self.command not in RESTARTED
+        with locked(self.path), standing.at(self.path, way_on, keeps=keeps):
             self.check(resume)  # again: another process may have been here since
             remove_leftovers(self.path)
             if not resume:
