@@ -13,7 +13,7 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,27 +86,34 @@ def in_processes(
     with _environment(wanted):
         while left:
             starved: dict[str, Any] = {}
-            for name, error in _pooled(work, left, workers):
-                if error is None:
-                    done += 1
-                    told(name, done, len(tasks))
-                elif workers > 1 and _out_of_memory(error):
-                    starved[name] = left[name]
-                else:
-                    failed.append(error)
+            with contextlib.closing(_pooled(work, left, workers)) as news:  # at an interrupt in `told` too
+                for name, error in news:
+                    if error is None:
+                        done += 1
+                        told(name, done, len(tasks))
+                    elif workers > 1 and _out_of_memory(error):
+                        starved[name] = left[name]
+                    else:
+                        failed.append(error)
             left, workers = starved, max(1, workers // 2)
     for error in failed:
         raise error
 
 
-def _pooled(work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int) -> Iterator[tuple[str, Any]]:
+def _pooled(work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int) -> Generator[tuple[str, Any], None, None]:
     """Each task's name and error, or None, as they are done."""
     context = multiprocessing.get_context("spawn")  # a process that has used JAX must not be forked
+    others = multiprocessing.active_children()
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
     try:
         waiting = {pool.submit(_cached, work, task): name for name, task in tasks.items()}
         for one in concurrent.futures.as_completed(waiting):
             yield waiting[one], one.exception()
+    except BaseException:  # an interrupt: without those at work the pool ends at once, and takes its semaphores along
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:  # not `with`, which would wait for all that was not begun when a user interrupts
         pool.shutdown(cancel_futures=True)
 

@@ -121,7 +121,7 @@ def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
 
 
 INTERRUPTED = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from papers.cells import in_processes
 
@@ -130,20 +130,26 @@ def work(task):
     time.sleep(20)
 
 if __name__ == "__main__":
-    in_processes(work, {str(n): n for n in range(9)}, workers=2, xla_flags="", told=lambda *news: None)
+    try:
+        in_processes(work, {str(n): n for n in range(9)}, workers=2, xla_flags="", told=lambda *news: None)
+    finally:
+        os._exit(1)  # as the command line does
 """
 
 
-def test_an_interruption_does_not_wait_for_what_was_not_begun(tmp_path):
+@pytest.mark.parametrize("send", [os.killpg, os.kill], ids=["all", "first"])  # as a terminal does, and as `kill` does
+def test_an_interruption_waits_for_nothing_and_leaves_nothing(tmp_path, send):
     (tmp_path / "script.py").write_text(INTERRUPTED)
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
     places = [str(Path(papers.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}  # `papers`, which is not installed
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, env=found)
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env=found)
     try:
         until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, seconds=60)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(15) != 0
+        send(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=15)[1].decode()  # which ends with the last process
+        assert process.returncode == 1
+        assert "leaked" not in said
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
