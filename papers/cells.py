@@ -100,7 +100,9 @@ def in_processes(
         raise error
 
 
-def _pooled(work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int) -> Generator[tuple[str, Any], None, None]:
+def _pooled(
+    work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int
+) -> Generator[tuple[str, Any], None, None]:
     """Each task's name and error, or None, as they are done."""
     context = multiprocessing.get_context("spawn")  # a process that has used JAX must not be forked
     others = multiprocessing.active_children()

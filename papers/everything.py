@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,9 @@ def find_or_reproduce(slug: str, folder: Path, sizes: Sequence[str], progress: P
             if (own / SPEC).read_bytes() != tomli_w.dumps(spec).encode():
                 raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
             rows = json.loads((own / NUMBERS).read_text(encoding="utf-8"))["numbers"]
-            return judge(slug, spec, {row["name"]: row["measured"] for row in rows}, own)
+            # JSON has no not-a-number
+            numbers = {row["name"]: math.nan if row["measured"] is None else row["measured"] for row in rows}
+            return judge(slug, spec, numbers, own)
     if not is_in_cells(slug):
         return reproduce(slug, own, progress, sizes=asked)
     begun = (own / SPEC).is_file()

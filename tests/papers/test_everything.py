@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -101,6 +102,16 @@ def test_a_cut_file_of_a_folder_without_a_manifest_is_blamed_on_the_folder(runs,
     line = reproduce_all(tmp_path, resume=True).lines[2]
     assert line.verdict == "failed"
     assert f"The files in {own} do not fit together" in line.remark
+
+
+def test_a_number_that_is_not_finite_is_found_again(runs, tmp_path, monkeypatch):
+    first, *others = load_expected(FINE)
+    numbers = {first.name: math.nan} | {one.name: one.value for one in others}
+    monkeypatch.setattr(find_code(FINE), "measure", lambda spec, progress: Measured(numbers, None))
+    lines = [reproduce_all(tmp_path, resume=resume).lines[2] for resume in (False, True)]
+    assert lines[0] == lines[1]
+    assert lines[0].verdict == "changed"
+    assert first.name in lines[0].remark
 
 
 def test_two_at_once_give_the_same_rows(monkeypatch, tmp_path):
