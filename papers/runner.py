@@ -82,9 +82,9 @@ def _blame(slug: str, overrides: Sequence[str]) -> Iterator[None]:
     except (RequestError, UnicodeError):
         raise
     except (ArithmeticError, LookupError, ValueError, TypeError, AssertionError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
         raise RequestError(
-            f"{slug} cannot be computed with --set {'; '.join(overrides)} ({type(error).__name__}: "
-            f"{first_line(error)}); choose values nearer to those of {find_folder(slug) / 'spec.toml'}."
+            f"{slug} cannot be computed with --set {'; '.join(overrides)} ({reason}); choose values nearer to those of {find_folder(slug) / 'spec.toml'}."
         ) from error
 
 
