@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from idiolect import RequestError
 from idiolect.experiments.compilation import enable_cache
-from idiolect.record.errors import DamagedError
 from idiolect.record.files import whole
 from idiolect.record.sealed import KEY, digest_of_values
 
@@ -46,7 +45,7 @@ class Cells(NamedTuple):
         if known != json.loads(json.dumps(made_of)) or not isinstance(found, dict) or not found:
             raise RequestError(f"The file {path} is not what its name says; {AGAIN}.")
         if seal not in (None, digest_of_values(kept)):
-            raise DamagedError(f"The file {path} is damaged or was edited; {AGAIN}.")
+            raise RequestError(f"The file {path} is damaged or was edited; {AGAIN}.")
         return found
 
     def keep(self, name: str, made_of: Mapping[str, Any], cell: Cell) -> Cell:

@@ -13,7 +13,6 @@ from typing import Any
 from idiolect import RequestError
 from idiolect.core.checks import Range, check, nearest
 from idiolect.experiments.strict import LARGEST
-from idiolect.record.codec import type_words
 
 ANY, COUNT, POSITIVE, FRACTION = Range(), Range(at_least=1), Range(above=0), Range(above=0, at_most=1)
 FROM_ZERO, UNIT = Range(at_least=0), Range(at_least=0, at_most=1)
@@ -36,6 +35,7 @@ LENGTHS = {
     "counted.cases": 2,
     "threshold.server_step_size": 2,
 }
+WORDS = {int: "whole numbers", float: "numbers", str: "texts"}
 MAY_BE_EMPTY = ("data", "only", "as_released")
 
 
@@ -109,8 +109,7 @@ def _is_like(value: Any, known: Any) -> bool:
 
 
 def _words(entry: Any) -> str:
-    kind = _kind(entry)
-    return type_words(list[kind]) if kind not in (dict, list) else f"a list of entries like {entry!r}"  # type: ignore[valid-type]
+    return f"a list of {WORDS.get(_kind(entry), f'entries like {entry!r}')}"
 
 
 def _kind(value: Any) -> type:

@@ -19,7 +19,6 @@ from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.record.files import make_writable
 from idiolect.record.reproduced import CURVES
 from idiolect.record.schema import SCHEMA
-from idiolect.record.words import first_line
 from papers.catalogue import find_code, find_entry, find_folder, load_expected, load_spec, sized
 from papers.cells import Cells
 from papers.drawing import drawing, lines_of, to_bytes
@@ -82,9 +81,10 @@ def _blame(slug: str, overrides: Sequence[str]) -> Iterator[None]:
     except (RequestError, UnicodeError):
         raise
     except (ArithmeticError, LookupError, ValueError, TypeError, AssertionError) as error:
-        reason = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+        reason = f"{type(error).__name__} {' '.join(str(error).split()):.200}".rstrip()
         raise RequestError(
-            f"{slug} cannot be computed with --set {'; '.join(overrides)} ({reason}); choose values nearer to those of {find_folder(slug) / 'spec.toml'}."
+            f"{slug} cannot be computed with --set {'; '.join(overrides)} ({reason}); choose values nearer to those of "
+            f"{find_folder(slug) / 'spec.toml'}."
         ) from error
 
 

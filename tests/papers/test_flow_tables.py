@@ -375,7 +375,7 @@ def test_cells_need_a_folder_and_a_folder_its_own_request(spec, tmp_path, monkey
         reproduce("flow-table2", tmp_path / "run", resume=True)
 
 
-@pytest.mark.parametrize("methods", ["['fedavg_fine_tuning']", "['flow', 'local']", "[]"])
+@pytest.mark.parametrize("methods", ["['fedavg_fine_tuning']", "['flow', 'local']", "['local']"])
 def test_gains_need_the_rows_that_they_compare(data, tmp_path, methods):
     with pytest.raises(RequestError, match=r"merged_roles: methods must have"):
         reproduce("flow-gains", tmp_path / "run", overrides=[f"methods = {methods}"])
