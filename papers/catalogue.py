@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from idiolect import RequestError
 from idiolect.core.checks import nearest
 from idiolect.experiments.spec import override
 from idiolect.experiments.strict import fill
+from papers.ranges import check_overrides
 from papers.verdicts import Expectation
 
 SLUGS = (  # paper by paper; the folder has underscores where the slug has hyphens
@@ -96,7 +97,7 @@ def load_spec(slug: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     if "like" in table:  # the same experiment, looked at in another way
         table = load_spec(table.pop("like")) | table
     changed = override(table, overrides)
-    _refuse_unknown(table, changed, slug)
+    check_overrides(table, changed, slug)
     return changed
 
 
@@ -121,28 +122,10 @@ def sized(slug: str, asked: Sequence[str]) -> list[str]:
         return []
     spec = load_spec(slug)
     sizes = [name for name in ("quick", "gpu", "full") if name in spec and "size" in spec]
+    if not sizes and list(asked) == ["quick"]:
+        return []  # the default: such an experiment is quick as it is
     if len(asked) > 1 or asked[0] not in sizes:
         given = " and ".join(f"--{name}" for name in asked)
         had = f"sizes: {', '.join(f'--{name}' for name in sizes)}; name one" if sizes else "one size only; leave it out"
         raise RequestError(f"{slug} has {had}, got {given}.")
     return [f'size = "{asked[0]}"']
-
-
-def _refuse_unknown(table: Mapping[str, Any], changed: Mapping[str, Any], where: str) -> None:
-    """An override must name a setting that exists and keep its type."""
-    for name, value in changed.items():
-        if name not in table:
-            raise RequestError(f"[{where}] has no setting {name!r}.{nearest(name, table)}")
-        known = table[name]
-        if known == {} and isinstance(value, Mapping):
-            continue  # names of the user's choice, which the experiment checks
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            _refuse_unknown(known, value, f"{where}.{name}")
-        elif _kind(value) is not _kind(known) and not (isinstance(known, float) and type(value) is int):
-            raise RequestError(
-                f"[{where}] {name} must be of type {_kind(known).__name__} like {known!r}, got {value!r}."
-            )
-
-
-def _kind(value: Any) -> type:
-    return dict if isinstance(value, Mapping) else type(value)

@@ -13,15 +13,17 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from idiolect import RequestError
 from idiolect.experiments.compilation import enable_cache
 from idiolect.record.files import whole
+from idiolect.record.sealed import KEY, digest_of_values
 
 Cell = dict[str, Any]  # plain values
+AGAIN = "delete it to compute it again"
 
 
 class Cells(NamedTuple):
@@ -35,19 +37,24 @@ class Cells(NamedTuple):
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             found, known = kept["cell"], kept["made_of"]
+            seal = kept.pop(KEY, None)  # cells of earlier versions have none
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
-            raise RequestError(f"The file {path} is no cell of a table; delete it to compute it again.") from None
-        if known != json.loads(json.dumps(made_of)) or not isinstance(found, dict):
-            raise RequestError(f"The file {path} is not what its name says; delete it to compute it again.")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise RequestError(f"The file {path} is no cell of a table; {AGAIN}.") from None
+        if known != json.loads(json.dumps(made_of)) or not isinstance(found, dict) or not found:
+            raise RequestError(f"The file {path} is not what its name says; {AGAIN}.")
+        if seal not in (None, digest_of_values(kept)):
+            raise RequestError(f"The file {path} is damaged or was edited; {AGAIN}.")
         return found
 
     def keep(self, name: str, made_of: Mapping[str, Any], cell: Cell) -> Cell:
-        """Write the cell, at once or not at all."""
+        """Write the cell with its checksum, at once or not at all."""
         path = self._path(name, made_of)
+        # as it will be read: JSON turns tuples into lists and all keys into texts
+        kept = json.loads(json.dumps({"made_of": made_of, "cell": cell}))
         with whole(path) as unfinished:
-            unfinished.write_text(json.dumps({"made_of": made_of, "cell": cell}), encoding="utf-8")
+            unfinished.write_text(json.dumps(kept | {KEY: digest_of_values(kept)}), encoding="utf-8")
         return cell
 
     def _path(self, name: str, made_of: Mapping[str, Any]) -> Path:
@@ -78,27 +85,36 @@ def in_processes(
     with _environment(wanted):
         while left:
             starved: dict[str, Any] = {}
-            for name, error in _pooled(work, left, workers):
-                if error is None:
-                    done += 1
-                    told(name, done, len(tasks))
-                elif workers > 1 and _out_of_memory(error):
-                    starved[name] = left[name]
-                else:
-                    failed.append(error)
+            with contextlib.closing(_pooled(work, left, workers)) as news:  # at an interrupt in `told` too
+                for name, error in news:
+                    if error is None:
+                        done += 1
+                        told(name, done, len(tasks))
+                    elif workers > 1 and _out_of_memory(error):
+                        starved[name] = left[name]
+                    else:
+                        failed.append(error)
             left, workers = starved, max(1, workers // 2)
     for error in failed:
         raise error
 
 
-def _pooled(work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int) -> Iterator[tuple[str, Any]]:
+def _pooled(
+    work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int
+) -> Generator[tuple[str, Any], None, None]:
     """Each task's name and error, or None, as they are done."""
     context = multiprocessing.get_context("spawn")  # a process that has used JAX must not be forked
+    others = multiprocessing.active_children()
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
     try:
         waiting = {pool.submit(_cached, work, task): name for name, task in tasks.items()}
         for one in concurrent.futures.as_completed(waiting):
             yield waiting[one], one.exception()
+    except BaseException:  # an interrupt: without those at work the pool ends at once, and takes its semaphores along
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:  # not `with`, which would wait for all that was not begun when a user interrupts
         pool.shutdown(cancel_futures=True)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import tomli_w
 from idiolect import RequestError
 from idiolect.core.checks import AbsentDataError
 from idiolect.experiments.compilation import enable_cache
+from idiolect.record.files import make_writable
+from idiolect.record.manifest import blame_folder, check_files
 from idiolect.record.reproduced import Count
 from papers.catalogue import SLUGS, load_spec
 from papers.outcome import Outcome
@@ -30,6 +33,7 @@ COLUMNS = {
     "others'": ("released", "independent"),
     "regression": ("regression",),
 }
+SPEC, NUMBERS, MACHINE = "spec.toml", "numbers.json", "machine.json"
 CELLS = "cells"  # a folder that all tables of cells share
 
 
@@ -93,13 +97,15 @@ def reproduce_all(
 
     `jobs` of them at once, if more than one, are processes of their own.
     """
-    if folder.is_file() or (not resume and folder.is_dir() and any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"`reproduce all` needs a folder, and {folder} is a file; choose another --out.")
+    if not resume and folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
             f"The folder {folder} holds other files; add --resume to go on in it, or choose another --out."
         )
     if resume and not folder.is_dir():
         raise RequestError(f"There is nothing to resume in {folder}; start without --resume.")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_writable(folder, "folder of reproductions", "--out")
     report = progress or (lambda *news: None)
     if jobs == 1:
         return Summary(tuple(_one_by_one(folder, report, sizes)), folder)
@@ -139,6 +145,8 @@ def _try(slug: str, folder: Path, sizes: Sequence[str], progress: Progress) -> L
         return _line(find_or_reproduce(slug, folder, sizes, progress))
     except AbsentDataError as error:
         return Line(slug, "no data", str(error))
+    except RequestError as error:
+        return Line(slug, "failed", str(error))
     except Exception as error:  # whatever it is, the others can still be had
         return Line(slug, "failed", f"{type(error).__name__}: {error}")
     finally:
@@ -155,19 +163,24 @@ def find_or_reproduce(slug: str, folder: Path, sizes: Sequence[str], progress: P
     own = folder / slug
     asked = sizes if "size" in load_spec(slug) else ()
     if (own / "done").is_file():
+        check_files(own, (SPEC, NUMBERS, MACHINE))  # all that is read of it here: an edited one is not believed
         spec = make_spec(slug, asked)
-        if (own / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
-            raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
-        kept = json.loads((own / "numbers.json").read_text(encoding="utf-8"))
-        return judge(slug, spec, {row["name"]: row["measured"] for row in kept["numbers"]}, own)
+        with blame_folder(own):  # of an earlier version, which no manifest vouches for
+            if (own / SPEC).read_bytes() != tomli_w.dumps(spec).encode():
+                raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
+            rows = json.loads((own / NUMBERS).read_text(encoding="utf-8"))["numbers"]
+            # JSON has no not-a-number
+            numbers = {row["name"]: math.nan if row["measured"] is None else row["measured"] for row in rows}
+            return judge(slug, spec, numbers, own)
     if not is_in_cells(slug):
         return reproduce(slug, own, progress, sizes=asked)
-    begun = (own / "spec.toml").is_file()
+    begun = (own / SPEC).is_file()
     return reproduce(slug, own, progress, sizes=asked, resume=begun, cells=folder / CELLS)
 
 
 def _line(outcome: Outcome) -> Line:
-    seconds = json.loads((outcome.folder / "machine.json").read_text(encoding="utf-8"))["seconds"]
+    with blame_folder(outcome.folder):
+        seconds = json.loads((outcome.folder / MACHINE).read_text(encoding="utf-8"))["seconds"]
     changed = ", ".join(row.name for row in outcome.changed)
     absent = ", ".join(outcome.left_out)
     remark = (

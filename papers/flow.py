@@ -28,7 +28,7 @@ from idiolect.experiments.strict import coerce
 from idiolect.metrics import breakdown
 from papers import lanes
 from papers.cells import Cell, Cells
-from papers.flow_data import make_federation
+from papers.flow_data import find_data, make_federation
 from papers.flow_sizes import check_column
 from papers.problems import network_loss
 from papers.reproduction import Spec, chosen_size
@@ -120,6 +120,12 @@ def check(spec: Spec, use: str, methods: Collection[str]) -> None:
         for method in size["steps"]:
             if method not in methods and use == "tables":
                 raise RequestError(f"{where} {name}: steps has no method {method!r}.{nearest(method, methods)}")
+
+
+def check_data(spec: Spec, use: str) -> None:
+    """RequestError unless the data of all columns are here: columns are read one after another, between trainings."""
+    for size in columns(spec, use).values():
+        find_data(size["source"])
 
 
 @functools.lru_cache(maxsize=4)

@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from idiolect import Federation, RequestError, Split
 from idiolect.data.partition import dirichlet_mixtures
-from papers.images import image_arrays
-from papers.problems import NATURAL, natural_federation
+from papers.images import image_arrays, image_file
+from papers.problems import NATURAL, natural_federation, natural_file
+
+
+def find_data(source: str) -> Path:
+    """Where the data of a column are; RequestError with the command that gets them where they are not here."""
+    return natural_file(source) if source in NATURAL else image_file(source)
 
 
 def make_federation(size: Mapping[str, Any], seed: int) -> Federation:

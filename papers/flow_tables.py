@@ -82,6 +82,7 @@ def check(spec: Spec) -> None:
     for needed in (FINE_TUNING, "flow", "flow_equal_steps"):
         if needed not in spec["methods"]:
             raise RequestError(f"[{spec['name']}] methods must have {needed!r}, which its numbers are about; add it.")
+    flow.check_data(spec, "tables")
 
 
 def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,6 +108,10 @@ def _explanations(rows: Sequence[Row]) -> list[str]:
     lines = ["", "Known not to reproduce:"] if reasons else []
     for because, names in reasons.items():
         lines.append(textwrap.fill(f"{', '.join(names)}: {because}", 100, initial_indent="- ", subsequent_indent="  "))
+    lost = [row.name for row in rows if not math.isfinite(row.measured)]
+    if lost:
+        said = "no such number comes out: a target was not reached, or the settings leave none"
+        lines += ["", textwrap.fill(f"Not finite: {', '.join(lost)}: {said}.", 100, subsequent_indent="  ")]
     changed = [row.name for row in rows if row.verdict == "changed"]
     if changed:
         lines += ["", textwrap.fill(f"Changed: {', '.join(changed)}.", 100, subsequent_indent="  ")]

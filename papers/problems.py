@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from idiolect import ClientLoss, Federation, Split
 from idiolect.data import Problem
+from idiolect.data.dataset_files import dataset_file
 from idiolect.data.shared_files import mnist_writers
 from idiolect.data.speeches import shakespeare
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
 from idiolect.experiments.strict import fill
 
-NATURAL = ("mnist_writers", "shakespeare")  # data that come with clients, of which some can be held out
+# data that come with clients, of which some can be held out, and their files
+NATURAL = {"mnist_writers": "images/mnist_writers.npz.xz", "shakespeare": "text/shakespeare_speeches.jsonl.xz"}
+
+
+def natural_file(source: str) -> Path:
+    """Where writers or roles are; RequestError with the command that gets them where they are not here."""
+    return dataset_file(NATURAL[source])
 
 
 def natural_federation(source: str, size: Mapping[str, Any], seed: int) -> Federation:

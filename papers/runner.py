@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from idiolect import RequestError
@@ -17,7 +19,7 @@ from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.record.files import make_writable
 from idiolect.record.reproduced import CURVES
 from idiolect.record.schema import SCHEMA
-from papers.catalogue import find_code, find_entry, load_expected, load_spec, sized
+from papers.catalogue import find_code, find_entry, find_folder, load_expected, load_spec, sized
 from papers.cells import Cells
 from papers.drawing import drawing, lines_of, to_bytes
 from papers.outcome import Outcome
@@ -53,14 +55,37 @@ def reproduce(
         target.write_text("spec.toml", tomli_w.dumps(spec))  # begun: what is computed from here on can be found again
         tell = progress or (lambda label, done, total: None)
         kept = {"cells": Cells(cells or folder / "cells")} if in_cells else {}
-        measured = code.measure(spec, tell, **kept)
+        with _blame(slug, overrides):
+            measured = code.measure(spec, tell, **kept)
         outcome = judge(slug, spec, measured.numbers, folder, measured.table)
-        with drawing(slug):
+        with _blame(slug, overrides), drawing(slug):
             figure = code.draw(spec, measured.curves)
             images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
         target.write_json(CURVES, {"schema": SCHEMA, "panels": lines_of(figure)})
         _write(target, outcome, images, time.monotonic() - begun)
     return outcome
+
+
+@contextlib.contextmanager
+def _blame(slug: str, overrides: Sequence[str]) -> Iterator[None]:
+    """What fails inside is the fault of overrides, where there are any: each may be in its range, and not go together.
+
+    A number that is not finite is no error: the table tells of it.
+    """
+    if not overrides:
+        yield
+        return
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except (RequestError, UnicodeError):
+        raise
+    except (ArithmeticError, LookupError, ValueError, TypeError, AssertionError) as error:
+        reason = f"{type(error).__name__} {' '.join(str(error).split()):.200}".rstrip()
+        raise RequestError(
+            f"{slug} cannot be computed with --set {'; '.join(overrides)} ({reason}); choose values nearer to those of "
+            f"{find_folder(slug) / 'spec.toml'}."
+        ) from error
 
 
 def make_spec(slug: str, sizes: Sequence[str] = (), overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -88,9 +113,11 @@ def _check_folders(target: RunFolder, spec: dict[str, Any], resume: bool, cells:
     target.check(resume)
     if cells is not None:
         make_writable(cells, "folder of cells", "--cells")
-    if resume and (target.path / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
+    # as bytes: a damaged file need not be a text
+    if resume and (target.path / "spec.toml").read_bytes() != tomli_w.dumps(spec).encode():
         raise RequestError(
-            f"The folder {target.path} was begun with another request; repeat that one, or choose another --out."
+            f"The folder {target.path} was begun with another request, or its spec.toml was changed; repeat that "
+            "request, or choose another --out."
         )
 
 

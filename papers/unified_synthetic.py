@@ -99,13 +99,17 @@ def optimum(setup: Setup) -> JointOptimum:
     return best
 
 
-def measure_cases(spec: Spec, cases: list[Case], pairs: Pairs, progress: Progress) -> Measured:
-    """Run every method of every case; `pairs` are methods whose final gaps the paper compares."""
+def check(spec: Spec) -> None:
+    """RequestError for a request without a curve, before anything is written."""
     if spec["rounds"] < 2 * spec["record_every"]:
         raise RequestError(
             f"rounds must be at least twice record_every, {2 * spec['record_every']}, for a curve, got "
             f"{spec['rounds']}. Record more often, or run longer."
         )
+
+
+def measure_cases(spec: Spec, cases: list[Case], pairs: Pairs, progress: Progress) -> Measured:
+    """Run every method of every case; `pairs` are methods whose final gaps the paper compares."""
     done = count_parts(progress, sum(len(case.methods) for case in cases), "communications")
     numbers: dict[str, float] = {}
     shown = []

@@ -71,6 +71,7 @@ class Results(NamedTuple):
 def check(spec: Spec) -> None:
     """RequestError for a request that cannot be computed, before anything is written."""
     flow.check(spec, "ablations", (FLOW, PRINTED, FINE_TUNING))
+    flow.check_data(spec, "ablations")
 
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:

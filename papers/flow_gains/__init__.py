@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from idiolect import RequestError
 from papers import flow, flow_figures, flow_variants
 from papers.cells import Cell, Cells
 from papers.flow import FINE_TUNING, Variant, plain
@@ -50,6 +51,18 @@ class Results(NamedTuple):
 def check(spec: Spec) -> None:
     """RequestError for a request that cannot be computed, before anything is written."""
     flow.check(spec, "tables", VARIANTS)
+    for name, size in flow.columns(spec).items():
+        _check_rows([label for label in spec["methods"] if flow.has_row(size, label)], f"[{spec['name']}] {name}")
+    flow.check_data(spec, "tables")
+
+
+def _check_rows(labels: list[str], where: str) -> None:
+    """RequestError unless the rows of a column have the two that its number compares."""
+    if FLOW not in labels:
+        raise RequestError(f"{where}: methods must have {FLOW!r}, whose gain is measured, got {labels}; add it.")
+    if not set(TUNED) & set(labels):
+        wanted = " or ".join(map(repr, TUNED))
+        raise RequestError(f"{where}: methods must have {wanted}, which the gain is over, got {labels}; add one.")
 
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:

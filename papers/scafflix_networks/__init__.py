@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect.data.dataset_files import dataset_file
 from papers.cells import Cells, in_processes
+from papers.problems import natural_file
 from papers.reproduction import Measured, Progress, Spec, chosen_size, mean_and_half_width
 from papers.scafflix_networks import runs
 from papers.scafflix_networks.figure import draw as draw
@@ -34,8 +34,9 @@ class Results(NamedTuple):
 
 
 def check(spec: Spec) -> None:
-    """Refuse before a folder is begun; the roles are bundled, the writers are not."""
-    dataset_file("images/mnist_writers.npz.xz")
+    """RequestError unless both data sets are here, before a folder is begun."""
+    for source, _ in DATA_SETS.values():
+        natural_file(source)
 
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:

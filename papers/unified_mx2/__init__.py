@@ -22,6 +22,7 @@ from papers.unified_synthetic import (
     optimum,
     paper_solvers,
 )
+from papers.unified_synthetic import check as check
 from papers.unified_synthetic_figure import draw as draw
 
 # section 5.1: ASVRCD gets as far as the others, the general solvers keep up with pFedMe, L2SGD+ is slightly faster

@@ -23,6 +23,7 @@ from papers.unified_synthetic import (
     optimum,
     paper_solvers,
 )
+from papers.unified_synthetic import check as check
 from papers.unified_synthetic_figure import draw as draw
 
 PAIRS = (("asvrcd", "ascd"), ("switching", "ascd"))  # section 5.2: ASVRCD ends lower; ASCD first, then ASVRCD

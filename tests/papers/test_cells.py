@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -28,13 +29,35 @@ def test_a_cell_is_found_again_by_what_it_was_made_of(tmp_path):
     assert cells.find("data/other/seed-0", {"step": 0.1}) is None
 
 
-def test_a_file_that_is_no_cell_is_named(tmp_path):
+@pytest.mark.parametrize("text", ["{}", "[]", "[" * 200_000, '{"made_of": {}, "cell": {}', "\xff"])
+def test_a_file_that_is_no_cell_is_named(tmp_path, text):
     cells = Cells(tmp_path)
     cells.keep("a", {}, {"value": 1})
     (file,) = tmp_path.iterdir()
-    file.write_text("{}")
-    with pytest.raises(RequestError, match="is no cell of a table; delete it"):
+    file.write_text(text, encoding="latin-1")
+    with pytest.raises(RequestError, match=f"{file} is no cell of a table; delete it"):
         cells.find("a", {})
+
+
+def test_an_empty_cell_and_an_edited_number_are_not_believed(tmp_path):
+    cells, made_of = Cells(tmp_path), {"size": {2: 1, 10: (3,)}}
+    cells.keep("a", made_of, {"value": [0.25, float("nan")], "by": {2: 1, 10: 2}})
+    (file,) = tmp_path.iterdir()
+    assert cells.find("a", made_of)["by"] == {"2": 1, "10": 2}
+    file.write_text(file.read_text().replace("0.25", "0.75"))
+    with pytest.raises(RequestError, match=f"{file} is damaged or was edited; delete it"):
+        cells.find("a", made_of)
+    file.write_text(json.dumps({"made_of": made_of, "cell": {}}))
+    with pytest.raises(RequestError, match=f"{file} is not what its name says; delete it"):
+        cells.find("a", made_of)
+
+
+def test_a_cell_of_an_earlier_version_has_no_checksum(tmp_path):
+    cells = Cells(tmp_path)
+    cells.keep("a", {}, {"value": 1})
+    (file,) = tmp_path.iterdir()
+    file.write_text('{"made_of": {}, "cell": {"value": 2}}')
+    assert cells.find("a", {}) == {"value": 2}
 
 
 def test_a_cell_that_was_changed_by_hand_is_named(tmp_path):
@@ -98,7 +121,7 @@ def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
 
 
 INTERRUPTED = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from papers.cells import in_processes
 
@@ -107,19 +130,26 @@ def work(task):
     time.sleep(20)
 
 if __name__ == "__main__":
-    in_processes(work, {str(n): n for n in range(9)}, workers=2, xla_flags="", told=lambda *news: None)
+    try:
+        in_processes(work, {str(n): n for n in range(9)}, workers=2, xla_flags="", told=lambda *news: None)
+    finally:
+        os._exit(1)  # as the command line does
 """
 
 
-def test_an_interruption_does_not_wait_for_what_was_not_begun(tmp_path):
+@pytest.mark.parametrize("send", [os.killpg, os.kill], ids=["all", "first"])  # as a terminal does, and as `kill` does
+def test_an_interruption_waits_for_nothing_and_leaves_nothing(tmp_path, send):
     (tmp_path / "script.py").write_text(INTERRUPTED)
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
-    found = os.environ | {"PYTHONPATH": str(Path(papers.__file__).parents[1])}  # `papers`, which is not installed
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, env=found)
+    places = [str(Path(papers.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}  # `papers`, which is not installed
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, env=found)
     try:
         until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, seconds=60)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(15) != 0
+        send(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=15)[1].decode()  # which ends with the last process
+        assert process.returncode == 1
+        assert "leaked" not in said
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 
 import pytest
 
 from benchmarks import reproductions as kept
 from idiolect.core.checks import RequestError
 from idiolect.data.dataset_files import VARIABLE
-from papers import everything
+from papers import everything, runner
 from papers.catalogue import find_code, load_expected
 from papers.everything import reproduce_all
 from papers.reproduction import Measured
@@ -60,23 +62,56 @@ def test_one_row_each_whatever_happens_to_the_others(runs, tmp_path):
     assert json.loads(json.dumps(found.as_dict()))["reproductions"][2]["counts"]["paper"]["miss"] == 1
 
 
-def test_what_is_finished_is_found_again_and_judged_anew(runs, tmp_path):
+def test_what_is_finished_is_found_again_and_judged_anew(runs, tmp_path, monkeypatch):
     folder = tmp_path / "all"
     reproduce_all(folder)
     with pytest.raises(RequestError, match="--resume"):
         reproduce_all(folder)
-    written = folder / FINE / "numbers.json"
     again = reproduce_all(folder, resume=True)
     assert runs == [FINE]
     assert again.lines[2].verdict == "as documented"
-    changed = json.loads(written.read_text())
-    changed["numbers"][0]["measured"] += 1
-    written.write_text(json.dumps(changed))
-    assert reproduce_all(folder, resume=True).lines[2].verdict == "changed"
-    (folder / FINE / "spec.toml").write_text("name = 'another'")
+    first, *others = load_expected(FINE)
+    moved = (dataclasses.replace(first, value=first.value + 1), *others)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "load_expected", lambda slug: moved)
+        assert reproduce_all(folder, resume=True).lines[2].verdict == "changed"
+    monkeypatch.setattr(everything, "make_spec", lambda slug, sizes: {"name": "another"})
     assert "another request" in reproduce_all(folder, resume=True).lines[2].remark
     with pytest.raises(RequestError, match="nothing to resume"):
         reproduce_all(tmp_path / "nowhere", resume=True)
+
+
+@pytest.mark.parametrize("name", ["numbers.json", "spec.toml", "machine.json"])
+@pytest.mark.parametrize("change", [lambda text: text.replace("0", "1", 1), lambda text: text[: len(text) // 2]])
+def test_a_finished_file_that_was_edited_or_cut_is_not_believed(runs, tmp_path, name, change):
+    reproduce_all(tmp_path)
+    file = tmp_path / FINE / name
+    file.write_text(change(file.read_text()))
+    line = reproduce_all(tmp_path, resume=True).lines[2]
+    assert line.verdict == "failed"
+    assert f"{file} is damaged" in line.remark
+
+
+@pytest.mark.parametrize("name", ["numbers.json", "machine.json"])
+def test_a_cut_file_of_a_folder_without_a_manifest_is_blamed_on_the_folder(runs, tmp_path, name):
+    reproduce_all(tmp_path)
+    own = tmp_path / FINE
+    (own / name).write_text((own / name).read_text()[:40])
+    (own / "done").write_text("")
+    (own / "manifest.json").unlink()
+    line = reproduce_all(tmp_path, resume=True).lines[2]
+    assert line.verdict == "failed"
+    assert f"The files in {own} do not fit together" in line.remark
+
+
+def test_a_number_that_is_not_finite_is_found_again(runs, tmp_path, monkeypatch):
+    first, *others = load_expected(FINE)
+    numbers = {first.name: math.nan} | {one.name: one.value for one in others}
+    monkeypatch.setattr(find_code(FINE), "measure", lambda spec, progress: Measured(numbers, None))
+    lines = [reproduce_all(tmp_path, resume=resume).lines[2] for resume in (False, True)]
+    assert lines[0] == lines[1]
+    assert lines[0].verdict == "changed"
+    assert first.name in lines[0].remark
 
 
 def test_two_at_once_give_the_same_rows(monkeypatch, tmp_path):

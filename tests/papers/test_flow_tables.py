@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import AbsentDataError, RequestError
+from idiolect.data.dataset_files import VARIABLE
 from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.engines.debug import debug
@@ -25,15 +26,18 @@ from papers import (
     flow_tables,
     flow_variants,
     lanes,
+    problems,
 )
 from papers.catalogue import load_expected, load_spec
 from papers.cells import Cells
 from papers.drawing import drawing, to_bytes
 from papers.flow_summary import summarise
+from papers.images import IMAGE_FILES
 from papers.runner import reproduce
 
 SLUGS = ("flow-table2", "flow-table3", "flow-ablations")  # of one experiment
 METHODS = ["local", "fedavg_fine_tuning", "flow", "flow_equal_steps"]
+IMAGES = {name: f"images/{file}.npz.xz" for name, file in IMAGE_FILES.items()}
 CHANGES = {"rounds": 2, "cohort": 2, "batch_size": 2, "record_every": 2, "routing_widths": [4], "gradients": 6}
 
 
@@ -48,7 +52,13 @@ def tiny(size, seed):
 
 
 @pytest.fixture
-def spec(monkeypatch):
+def data(monkeypatch):
+    """Every data set counts as here, whichever machine this is."""
+    monkeypatch.setattr(flow, "find_data", lambda source: Path(source))
+
+
+@pytest.fixture
+def spec(data, monkeypatch):
     monkeypatch.setattr(flow, "make_federation", tiny)
     flow._column.cache_clear()
     table = load_spec("flow-table2")
@@ -307,21 +317,20 @@ def test_bad_requests(spec, tmp_path):
         ("quick.writers.source = 'cifar10'", "rows must be given where cifar10 is dealt out, got None"),
         ("quick.writers.source = 'shakespeare'", "length must be given for texts, got None"),
         ("quick.writers.model = 'foo'", "quick.writers.model must be one of"),
-        ("quick.writers.steps = {flow = -0.1}", "steps must be above 0, got -0.1 for flow"),
+        ("quick.writers.steps = {flow = -0.1}", r"steps.flow must be above 0, got -0.1"),
         (
             "gpu.shakespeare.first_seeds.flow_equal_steps = 0; size = 'gpu'",
-            "first_seeds must be at least 1 of each row",
+            r"first_seeds.flow_equal_steps must be at least 1, got 0",
         ),
-        ("quick.writers.routing_widths = []", "routing_widths must have at least one width"),
-        ("quick.tables = []", "tables of size 'quick' must name at least one column, got none"),
+        ("quick.writers.routing_widths = []", "routing_widths must have at least one entry"),
+        ("quick.tables = []", r"quick.tables must have at least one entry, got \[\]"),
         ("seeds = ['a']", "seeds must be a list of whole numbers"),
         ("seeds = [1.5]", "seeds must be a list of whole numbers"),
         ("data_seed = -1", "data_seed must be at least 0, got -1"),
         ("full.writers.steps.flows = 0.1; size = 'full'", "steps has no method 'flows'. Did you mean 'flow'"),
-        (
-            "quick.tuning_seeds = []",
-            r"tuning_seeds must be one or more different whole numbers of at least 0, got \[\]",
-        ),
+        ("quick.tuning_seeds = []", r"tuning_seeds must have at least one entry, got \[\]"),
+        ("quick.tuning_seeds = [7, 7]", r"tuning_seeds must be one or more different whole numbers of at least 0"),
+        ("quick.writers.grid = [0.1, inf]", "quick.writers.grid must be a finite number, got inf"),
         ("quick.tuning_seeds = [7, 44]", "tuning_seeds must have none of seeds, got 44 in both"),
         ("quick.workers = 0", "workers must be at least 1, got 0"),
     ],
@@ -332,7 +341,20 @@ def test_a_request_that_cannot_be_computed_leaves_nothing_behind(tmp_path, overr
     assert not (tmp_path / "run").exists()
 
 
-def test_cells_that_cannot_be_kept_are_refused_before_anything_is_computed(tmp_path):
+@pytest.mark.parametrize(("slug", "lacks"), [("flow-table2", "cifar10"), ("flow-ablations", "mnist_writers")])
+def test_all_data_are_looked_for_before_anything_is_computed(tmp_path, monkeypatch, slug, lacks):
+    own = load_spec(slug, ("size = 'gpu'",))
+    here = {one["source"] for one in own["gpu"].values() if isinstance(one, dict) and "source" in one} - {lacks}
+    for relative in [IMAGES.get(one) or problems.NATURAL[one] for one in here]:
+        (tmp_path / relative).parent.mkdir(exist_ok=True)
+        (tmp_path / relative).touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(AbsentDataError, match=lacks):
+        reproduce(slug, tmp_path / "run", sizes=["gpu"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_cells_that_cannot_be_kept_are_refused_before_anything_is_computed(data, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match=r"folder of cells .* cannot be written \(Not a directory\); choose another"):
         reproduce("flow-table2", tmp_path / "run", cells=tmp_path / "file" / "cells")
@@ -346,8 +368,18 @@ def test_cells_need_a_folder_and_a_folder_its_own_request(spec, tmp_path, monkey
             reproduce("flow-table2", tmp_path / "run", cells=cells)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.toml").write_text("name = 'other'")
+    with pytest.raises(RequestError, match=f"{tmp_path}/run/request.json is missing.*choose another --out"):
+        reproduce("flow-table2", tmp_path / "run", resume=True)
+    (tmp_path / "run" / "rows.json").write_text("{}")
     with pytest.raises(RequestError, match="was begun by `idiolect run`"):
         reproduce("flow-table2", tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("methods", ["['fedavg_fine_tuning']", "['flow', 'local']", "['local']"])
+def test_gains_need_the_rows_that_they_compare(data, tmp_path, methods):
+    with pytest.raises(RequestError, match=r"merged_roles: methods must have"):
+        reproduce("flow-gains", tmp_path / "run", overrides=[f"methods = {methods}"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_network_is_refused(spec):
@@ -371,6 +403,11 @@ def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
     with pytest.raises(RequestError, match="Add --resume"):
         reproduce("flow-table2", folder)
     monkeypatch.setattr(flow, "cells_of", stopped)
+    written = (folder / "spec.toml").read_bytes()
+    (folder / "spec.toml").write_bytes(b"\xff" + written)
+    with pytest.raises(RequestError, match=f"{folder} was begun with another request, or its spec.toml was changed"):
+        reproduce("flow-table2", folder, resume=True)
+    (folder / "spec.toml").write_bytes(written)
     outcome = reproduce("flow-table2", folder, resume=True)
     assert len(outcome.rows) == 5
     assert (folder / "figure.png").is_file()

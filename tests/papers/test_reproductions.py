@@ -16,9 +16,10 @@ import pytest
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.strict import fill
+from idiolect.record import standing
 from papers import runner
 from papers.catalogue import SLUGS as EVERY_SLUG
-from papers.catalogue import find_code, load_expected, load_spec, read_me
+from papers.catalogue import find_code, load_expected, load_spec, read_me, sized
 from papers.outcome import Outcome, count_line
 from papers.reproduction import Measured
 from papers.runner import reproduce
@@ -144,6 +145,82 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path):
     with pytest.raises(RequestError, match=r"rounds must be of type int like 8, got 2\.5"):
         load_spec("plsgd-consensus", ("rounds = 2.5",))
     assert not (tmp_path / "run").exists()
+
+
+def test_after_an_interruption_nothing_is_said_to_be_kept_where_all_starts_again(monkeypatch, tmp_path):
+    def interrupt(spec, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(find_code("plsgd-rates"), "measure", interrupt)
+    standing.forget()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("plsgd-rates", tmp_path / "run")
+    assert "kept" not in standing.way_on()
+    assert standing.way_on().endswith(f"--out {tmp_path / 'run'} starts again.")
+
+
+def test_the_quick_size_may_be_named_where_it_is_the_only_one():
+    assert sized("plsgd-rates", ["quick"]) == []
+    assert sized("flow-table2", ["quick"]) == ['size = "quick"']
+
+
+@pytest.mark.parametrize(
+    ("slug", "override", "sentence"),
+    [
+        ("plsgd-consensus", "rounds = 0", "plsgd-consensus.rounds must be at least 1, got 0"),
+        ("plsgd-consensus", "rounds = -3", "rounds must be at least 1, got -3"),
+        ("plsgd-consensus", "rounds = 99999999999999999999", r"rounds must be below 2\^31, got 99999999999999999999"),
+        ("plsgd-consensus", "equation_21.rounds = 0", "equation_21.rounds must be at least 1, got 0"),
+        ("plsgd-consensus", "spread = nan", "spread must be a finite number, got nan"),
+        ("plsgd-consensus", "spread = -inf", "spread must be a finite number, got -inf"),
+        ("plsgd-consensus", "spread = 0", "spread must be above 0, got 0"),
+        ("plsgd-consensus", "center = 1e308", "center must be at most 3.40282e[+]38 in size, got 1e[+]308"),
+        ("plsgd-consensus", "equation_20.local_steps = ['a']", r"must be a list of whole numbers, got \['a'\]"),
+        ("plsgd-consensus", "equation_20.local_steps = []", r"local_steps must have at least one entry, got \[\]"),
+        ("plsgd-rates", "noise.clients = [4, 0]", "noise.clients must be at least 1, got 0"),
+        ("plsgd-rates", "threshold.server_step_size = [1.0]", r"server_step_size must have 2 entries, got \[1.0\]"),
+        ("afa-bernoulli", "first_seed = -1", "first_seed must be at least 0, got -1"),
+        ("afa-continuum", "counted.cases = [[1, 1], [1]]", r"cases must have 2 entries, got \[1\]"),
+        ("afa-continuum", "counted.cases = [1]", "cases must be a list of entries like"),
+        ("afa-continuum", "measured.cases = [{dimension = 1}]", "must have 'accuracy' in each of its tables"),
+        (
+            "afa-continuum",
+            "measured.cases = [{dimension = 0, accuracy = [0.1]}]",
+            "dimension must be at least 1, got 0",
+        ),
+        ("unified-mx2", "heterogeneity = [0.1, 0.0]", "heterogeneity must be above 0, got 0"),
+        ("scafflix-condition", "alphas = [2.0]", "alphas must be above 0 and at most 1, got 2"),
+        ("unified-images", "data_sets = []", "data_sets must have at least one entry"),
+        ("flow-gains", "gpu.half.steps = {flow = inf}", "half.steps.flow must be a finite number, got inf"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_before_anything_is_computed(tmp_path, slug, override, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        reproduce(slug, tmp_path / "run", overrides=[override])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [IndexError("no such place"), ZeroDivisionError("by nothing"), ValueError("two\nlines")]
+)
+@pytest.mark.parametrize("part", ["measure", "draw"])
+def test_what_fails_with_overrides_is_said_to_be_their_fault(cheap, monkeypatch, tmp_path, part, error):
+    def fail(*given):
+        raise error
+
+    cheap("plsgd-rates", expected_values("plsgd-rates"))
+    monkeypatch.setattr(find_code("plsgd-rates"), part, fail)
+    with pytest.raises(RequestError, match=f"--set rows = 3 .*{type(error).__name__} .*choose values nearer"):
+        reproduce("plsgd-rates", tmp_path / "with", overrides=["rows = 3"])
+    with pytest.raises(type(error), match=str(error)):  # a defect of the program
+        reproduce("plsgd-rates", tmp_path / "without")
+
+
+def test_numbers_that_are_not_finite_are_named(cheap, tmp_path):
+    cheap("plsgd-rates", expected_values("plsgd-rates") | {"tuned_noise_slope": math.nan})
+    outcome = reproduce("plsgd-rates", tmp_path / "run")
+    assert [row.name for row in outcome.changed if not math.isfinite(row.measured)] == ["tuned_noise_slope"]
+    assert "Not finite: tuned_noise_slope:" in outcome.to_text()
 
 
 def test_an_override_changes_the_experiment_and_its_record(tmp_path):

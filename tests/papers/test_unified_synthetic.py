@@ -18,6 +18,7 @@ from idiolect.theory.joint import joint_problem
 from papers import lanes, unified, unified_mx2, unified_synthetic, unified_ws2
 from papers.catalogue import find_code, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
+from papers.runner import reproduce
 from papers.unified_problems import logistic_mixture, logistic_weight_sharing
 
 SLUGS = ("unified-mx2", "unified-ws2")
@@ -124,10 +125,10 @@ def test_the_reproduction_is_documented(slug):
     assert all(expectation.source for expectation in load_expected(slug))
 
 
-def test_too_short_a_curve_is_refused():
-    spec = load_spec("unified-ws2", ("rounds = 30",))
+def test_too_short_a_curve_is_refused(tmp_path):
     with pytest.raises(RequestError, match="rounds must be at least twice record_every, 50"):
-        unified_ws2.measure(spec, lambda *news: None)
+        reproduce("unified-ws2", tmp_path / "run", overrides=["rounds = 30"])
+    assert not (tmp_path / "run").exists()
 
 
 def drawn_curves(gap, error):

@@ -28,7 +28,7 @@ def reproduce(
     resume: bool = typer.Option(False, "--resume", help="Go on with an unfinished folder: a table's cells, or `all`."),
     cells: Path | None = typer.Option(None, help="Where a table's finished cells are kept. Default: OUT/cells."),
     jobs: int | None = typer.Option(
-        None, min=1, help="With `all`: how many at once. Default: one per core; with --gpu or --full, one."
+        None, help="With `all`: how many at once. Default: one per core; with --gpu or --full, one."
     ),
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
@@ -36,9 +36,9 @@ def reproduce(
     from idiolect.report import Kind, build_report, kind_of
 
     enable_cache()
-    _refuse_options(slug, bool(writing.overrides) or cells is not None, jobs)
     every = slug == EVERY
     sizes = [name for name, asked in (("quick", quick), ("gpu", gpu), ("full", full)) if asked]
+    _refuse_options(slug, bool(writing.overrides) or cells is not None, jobs, sizes)
     usual = Path("runs") / slug
     folder = writing.out or (usual if every and resume else free_folder(usual))
     if every:
@@ -57,12 +57,16 @@ def reproduce(
     raise typer.Exit(1 if outcome.changed else 0)
 
 
-def _refuse_options(slug: str, for_one: bool, jobs: int | None) -> None:
-    """RequestError for options of one reproduction beside `all`, and the other way round."""
+def _refuse_options(slug: str, for_one: bool, jobs: int | None, sizes: list[str]) -> None:
+    """RequestError for options of one reproduction beside `all`, the other way round, and what `all` cannot take."""
     if slug == EVERY and for_one:
         raise RequestError("--set and --cells are for one reproduction; name its slug instead of 'all'.")
     if slug != EVERY and jobs is not None:
         raise RequestError(f"--jobs is for several reproductions at once, got one, {slug!r}; leave it out.")
+    if jobs is not None and jobs < 1:
+        raise RequestError(f"--jobs must be at least 1, got {jobs}; leave it out for one per core.")
+    if slug == EVERY and len(sizes) > 1:  # else each slug would refuse them, one after another
+        raise RequestError(f"all takes one size, got {' and '.join(f'--{name}' for name in sizes)}; name one.")
 
 
 def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:

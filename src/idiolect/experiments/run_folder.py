@@ -112,7 +112,13 @@ class RunFolder:
         return f"Look at the files in {self.path}"
 
     def _check_begun(self, resume: bool) -> None:
-        request = self.read_request() or {}
+        found = self.read_request()
+        if found is None and self.command != "run" and not (self.path / ROWS).is_file():  # every run notes its rows
+            raise RequestError(
+                f"The file {self.path / REQUEST} is missing, which tells the command that began the folder; copy the "
+                "whole folder again, or choose another --out."
+            )
+        request = found or {}
         known = {"splits": "compare --splits", "setting": "dial"}
         owner = next((known[key] for key in request if key in known), str(request.get("command", "run")))
         if owner != self.command:
@@ -134,7 +140,8 @@ class RunFolder:
         """
         self.check(resume)
         make_writable(self.path, "run folder", "--out")
-        with locked(self.path), standing.at(self.path, WAYS_ON[self.command].format(self.path)):
+        way_on, keeps = WAYS_ON[self.command].format(self.path), self.command not in RESTARTED
+        with locked(self.path), standing.at(self.path, way_on, keeps=keeps):
             self.check(resume)  # again: another process may have been here since
             remove_leftovers(self.path)
             if not resume:

@@ -35,7 +35,7 @@ def digest_of(path: Path, size: int | None = None) -> str:
 
 def seal_json(content: Mapping[str, Any]) -> str:
     """The text of a JSON object that `open_json` trusts."""
-    return json.dumps({**content, KEY: _digest_of_values(content)}, indent=1, allow_nan=False)
+    return json.dumps({**content, KEY: digest_of_values(content)}, indent=1, allow_nan=False)
 
 
 def open_json(path: Path, way_out: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def open_json(path: Path, way_out: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         seal = content.pop(KEY)
-        sound = seal == _digest_of_values(content)
+        sound = seal == digest_of_values(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
@@ -51,7 +51,8 @@ def open_json(path: Path, way_out: str) -> dict[str, Any]:
     return content
 
 
-def _digest_of_values(content: Mapping[str, Any]) -> str:
+def digest_of_values(content: Mapping[str, Any]) -> str:
+    """SHA-256 of plain values, as JSON has them."""
     # by the values, not by the text: an editor that only lays the file out anew has changed nothing
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -15,6 +15,7 @@ class Standing:
 
     folder: Path
     way_on: str  # a sentence without its full stop
+    keeps: bool = True  # whether what was finished is found again; else the command starts again
     finished: str | None = None  # where to look at what is complete; None: it is not
 
 
@@ -25,9 +26,9 @@ _HEARERS: list[Callable[[], None]] = []  # called when what is kept has changed
 
 
 @contextlib.contextmanager
-def at(folder: Path, way_on: str) -> Iterator[None]:
+def at(folder: Path, way_on: str, keeps: bool = True) -> Iterator[None]:
     """Inside, the command writes into `folder`."""
-    own = Standing(folder, way_on)
+    own = Standing(folder, way_on, keeps)
     _STACK.append(own)
     if len(_STACK) == 1:
         _LAST[:] = [own]
@@ -87,4 +88,6 @@ def way_on() -> str:
     one = _LAST[0]
     if one.finished is not None:
         return f"{one.folder} is complete. {one.finished}."
+    if not one.keeps:
+        return f"{one.folder} is not complete, and nothing in it can be used; {one.way_on}."
     return f"What was finished is kept in {one.folder}; {one.way_on}."
