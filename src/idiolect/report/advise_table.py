@@ -113,7 +113,7 @@ def sentences(advised: Advised) -> list[str]:
 def _tested_part(advised: Advised) -> str:
     """What test rows say of the same percentage, so that the two are read together; nothing without --verify."""
     found = advised.found
-    if found.verify is None or _decider(advised, found.verify):  # one client's row is no percentage
+    if found.verify is None or deciding(advised, found.verify):  # one client's row is no percentage
         return ""
     saved, alone = found.verify.saved_against["always alone"].mean, found.verify.test_loss["alone"]
     if not known(saved) or not known(alone) or alone <= 0:
@@ -228,7 +228,7 @@ def verification(advised: Advised, verdict: Verification) -> list[str]:
         f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
         f"always {ways}. Against training alone the advice saves {saves}."
     )
-    first += _decider(advised, verdict)
+    first += deciding(advised, verdict)
     second = f"It was best, or within noise of best, for {verdict.right:,} of {tested:,} clients"
     if verdict.decidable:
         right, able = verdict.right_of_decidable, verdict.decidable
@@ -237,7 +237,7 @@ def verification(advised: Advised, verdict: Verification) -> list[str]:
     return [first, f"{second}; but no client has enough test rows to tell."]
 
 
-def _decider(advised: Advised, verdict: Verification) -> str:
+def deciding(advised: Advised, verdict: Verification) -> str:
     """The client of few test rows that decides what the advice saves; with several splits only the first is known."""
     places, clients = advised.found.order, verdict.clients
     if len(verdict.seeds) > 1 or len(clients) < len(places):
