@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CIFAR-10 workload of pfl-research on one GPU, by idiolect, plain PyTorch and pfl-research: `peers` where it is.
+"""The CIFAR-10 workload of pfl-research on one GPU, by idiolect, plain PyTorch and pfl-research, as `peers` measures.
 
 Libraries are those that this interpreter finds: a machine with a GPU may not reach a registry. Rounds are timed in
 turns and scaled to the benchmark's number. Dropout is left out, since its draws differ between libraries.

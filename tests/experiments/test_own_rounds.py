@@ -96,6 +96,12 @@ def test_training_alone_has_converged_where_what_clients_choose_stands_still():
         assert choose_own_training([one], one, np.ones(CLIENTS)).converged is settled
 
 
+def test_of_few_clients_one_may_still_gain_next_to_nothing():
+    rounds = [*range(1, 13), 15, 20, 25, 30]
+    one = lane(0.1, {n: [0.5 - 0.00004 * n, 0.5, 0.5, 0.5] for n in rounds})  # a thousandth in the last third
+    assert choose_own_training([one], one, np.ones(CLIENTS)).converged
+
+
 def test_one_client_in_ten_may_go_on_improving_for_ever():
     """Where all rows of a client are of one class its log loss falls for ever: more rounds are of no use for that."""
     rounds = [*range(1, 13), 15, 20, 25, 30]

@@ -26,6 +26,8 @@ def test_the_client_is_named_with_the_mean_without_it(interval):
         (GAINS[1:], ROWS[1:], (None, None)),  # nothing is known of the mean
         (GAINS[2:], ROWS[2:], ()),  # of three clients none can be told from the others
         ([0.1, 0.2, 0.3, 0.2, 0.2], ROWS, ()),  # it is like the others
+        ([0.0] * 5, ROWS, ()),  # all gain alike, as where each client chose the same
+        ([0.1] * 5, ROWS, (0.1, 0.1)),
         (GAINS, ROWS, (-5000.0, 5000.0)),  # the mean is not known to that part
     ],
 )

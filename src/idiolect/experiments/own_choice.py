@@ -74,14 +74,18 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
 
 
 def _have_settled(numbers: np.ndarray, merits: np.ndarray) -> bool:
-    """Whether nearly all clients had no use for more rounds; `merits` are (pairs, clients), by rounds ascending.
+    """Whether the mean client, or nearly every one, had no use for more rounds; `merits` are (pairs, clients).
 
-    A candidate's own course does not tell: each client leaves it where that is best for the client.
+    Pairs are by rounds ascending. A candidate's own course does not tell: each client leaves it where that is best for
+    the client.
     """
     best = np.maximum.accumulate(merits, axis=0)
+    course = dict(zip(numbers.tolist(), best.mean(axis=1).tolist()))  # of all candidates after that round
+    if needs_no_more([*course], [*course.values()]):
+        return True
     # next to nothing is so in comparison with the mean client: near 0 every loss still changes by a large part
     best += best[-1].mean() - best[-1]
-    last = dict(zip(numbers.tolist(), best))  # of all candidates after that round
+    last = dict(zip(numbers.tolist(), best))
     settled = [needs_no_more([*last], own) for own in np.stack([*last.values()], axis=1).tolist()]
     return bool(np.mean(settled) >= SETTLED)
 

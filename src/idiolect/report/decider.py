@@ -13,6 +13,7 @@ from idiolect.report.wording import ScoreWords
 _FEWEST = 4  # clients, for one of them to be told from the others
 _FEW_ROWS = 5  # times as many test rows has the median client
 _DECIDES = 0.3  # of half the interval of the mean
+_ROUNDING = 1e-9  # of the largest gain: equal gains have a mean that differs by no more
 
 
 def difference(value: float | None, other: float | None) -> float:
@@ -47,7 +48,8 @@ def decider(
     moved = np.abs(values.mean() - without)
     one = int(moved.argmax())
     # of clients with as many rows none is more than a part of the noise that the interval states
-    if rows[one] * _FEW_ROWS > np.median(rows) or moved[one] < _DECIDES * half:
+    noise = _DECIDES * half + _ROUNDING * np.abs(values).max()
+    if rows[one] * _FEW_ROWS > np.median(rows) or moved[one] <= noise:
         return ""
     has = counted(int(rows[one]), "test row")
     return f" Client {kept[one]} has {has} and decides {what}: without it {words.signed(float(without[one]))}."
